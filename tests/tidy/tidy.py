@@ -3,7 +3,8 @@
 # Copyright The Linkspan authors
 """Checks the rules of the tree that a compiler does not: see rules.py, one function a rule.
 
-Usage: tidy.py              check the tracked files, print `file:line: rule: message`, fail if there is any
+Usage: tidy.py [file...]    check the tracked files, or those named (relative to the root of the tree, tracked or
+                            not), print `file:line: rule: message`, fail if there is any
        tidy.py --self-test  show that each rule refuses what it should and lets pass what it should
        tidy.py --list       name the rules
 """
@@ -16,7 +17,7 @@ import sys
 import rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OWN_FOLDERS = ("include", "lib", "examples", "tests", "perf", "docs", "subprojects", ".ci")
+OWN_FOLDERS = ("include", "lib", "examples", "tests", "perf", "docs", "subprojects/packagefiles", ".ci")
 
 
 def tracked_files():
@@ -56,8 +57,7 @@ def clang_format(names):
             yield rules.Finding(name, int(row), "format", "clang-format 14 would change this line")
 
 
-def check_tree():
-    names = tracked_files()
+def check_tree(names):
     findings = []
     for name in names:
         try:
@@ -86,7 +86,7 @@ def main():
     if "--self-test" in sys.argv[1:]:
         import tidy_test
         return tidy_test.main()
-    return check_tree()
+    return check_tree(sys.argv[1:] or tracked_files())
 
 
 if __name__ == "__main__":
