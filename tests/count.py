@@ -3,7 +3,7 @@
 # Copyright The Linkspan authors
 """Counts a `meson test` run: each doctest case is one, every other test is one.
 
-Usage: count.py BUILD/meson-logs/testlog.json. Prints `N passed, N failed`. A program that crashed, timed out
+Usage: count.py BUILD/meson-logs/testlog.json, or count.py --self-test. Prints `N passed, N failed`. A program that crashed, timed out
 or was killed counts as a failure even when all the cases that it still reported have passed.
 """
 
@@ -36,7 +36,24 @@ def count(lines):
     return passed, failed, skipped
 
 
+def self_test():
+    """Checks the counting of what a run can contain."""
+    report = "[doctest] test cases:  5 |  4 passed | 1 failed | 2 skipped\n"
+    clean = "[doctest] test cases: 3 | \x1b[32m3 passed\x1b[0m | 0 failed | 0 skipped\n"
+    expected = {
+        ("OK", clean): (3, 0, 0), ("FAIL", report): (4, 1, 0), ("FAIL", clean): (3, 1, 0),
+        ("TIMEOUT", ""): (0, 1, 0), ("FAIL", "killed by signal 11"): (0, 1, 0), ("OK", "fine"): (1, 0, 0),
+        ("SKIP", ""): (0, 0, 1), ("OK", clean + clean): (6, 0, 0), ("INTERRUPT", None): (0, 1, 0),
+    }
+    wrong = {case: found for case, right in expected.items()
+             if (found := count([json.dumps({"result": case[0], "stdout": case[1]})])) != right}
+    print("self-test:", wrong or "passed")
+    return 1 if wrong else 0
+
+
 def main():
+    if sys.argv[1] == "--self-test":
+        return self_test()
     try:
         with open(sys.argv[1], encoding="utf-8") as log:
             passed, failed, skipped = count(log)

@@ -36,12 +36,6 @@ def run(command, **kwargs):
     return done.stdout
 
 
-def meson():
-    """The meson that runs this test, or the one on the path."""
-    introspect = os.environ.get("MESONINTROSPECT")
-    return introspect.split()[:-1] if introspect else ["meson"]
-
-
 def version():
     """The version that meson.build states."""
     return re.search(r"^\s*version: '([\d.]+)'", (ROOT / "meson.build").read_text(), re.M).group(1)
@@ -106,7 +100,7 @@ def check_programs(environment, scratch, static):
 def check_shared(scratch):
     """The shared library of this build, installed below a destination folder."""
     destination = scratch / "shared"
-    run([*meson(), "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", destination])
+    run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", destination])
     prefix = destination / PREFIX.lstrip("/")
     check_installed_headers(prefix)
     libraries = sorted(p for p in prefix.rglob("liblinkspan*.so.*") if not p.is_symlink())
@@ -123,10 +117,10 @@ def check_subproject_and_static(scratch):
     shutil.copytree(HERE / "consumer", project)
     (project / "subprojects").mkdir()
     (project / "subprojects/linkspan").symlink_to(ROOT, target_is_directory=True)
-    run([*meson(), "setup", build, project, "--prefix", prefix, "--buildtype=plain", "-Doptimization=0",
+    run(["meson", "setup", build, project, "--prefix", prefix, "--buildtype=plain", "-Doptimization=0",
          "-Ddefault_library=static", "-Dprotobuf=" + ("enabled" if WITH_PROTOBUF else "disabled"),
          "-Dlinkspan:protobuf=" + ("enabled" if WITH_PROTOBUF else "disabled")])
-    targets = run([*meson(), "introspect", "--targets", build])
+    targets = run(["meson", "introspect", "--targets", build])
     if "test-base" in targets:
         sys.exit("as a subproject, Linkspan must not build its tests")
     run(["ninja", "-C", build])
@@ -134,7 +128,7 @@ def check_subproject_and_static(scratch):
     if f"linkspan {version()}" not in output:
         sys.exit(f"the subproject's program reported: {output}")
     print("subproject: passed")
-    run([*meson(), "install", "-C", build, "--no-rebuild", "--quiet"])
+    run(["meson", "install", "-C", build, "--no-rebuild", "--quiet"])
     check_installed_headers(prefix)
     check_programs(pkg_config_environment(prefix), scratch, static=True)
 

@@ -3,8 +3,8 @@
 # Copyright The Linkspan authors
 """Checks the rules of the tree that a compiler does not: see rules.py, one function a rule.
 
-Usage: tidy.py [file...]    check the tracked files, or those named (relative to the root, tracked or not), print
-                            `file:line: rule: message`, fail if there is any
+Usage: tidy.py [file...]    check the tracked files, or those named (relative to the root, tracked or not),
+                            print `file:line: rule: message`, fail if there is any
        tidy.py --self-test  show that each rule refuses what it should and lets pass what it should
        tidy.py --list       name the rules
 """
