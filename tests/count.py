@@ -3,8 +3,11 @@
 # Copyright The Linkspan authors
 """Counts a `meson test` run: each doctest case is one, every other test is one.
 
-Usage: count.py BUILD/meson-logs/testlog.json, or count.py --self-test. Prints `N passed, N failed`. A program that crashed, timed out
-or was killed counts as a failure even when all the cases that it still reported have passed.
+Usage: count.py BUILD/meson-logs/testlog.json    prints `N passed, N failed`
+       count.py --self-test
+
+A program that crashed, timed out or was killed counts as a failure even when all the cases that it still
+reported have passed.
 """
 
 import json

@@ -52,7 +52,7 @@ def is_library(path):
 
 
 def is_script(path, text):
-    return path.endswith((".py", ".sh")) or text.startswith("#!")
+    return path.endswith((".py", ".sh")) or path.startswith(".ci/") or text.startswith("#!")
 
 
 def room_of(path):
