@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Block: memory that one owner may write to. Freezing turns it, front first, into immutable Slices; what is
+// left stays writable. So writing to shared memory does not compile. Blocks come from a BlockAllocator.
+// Not for: sharing (freeze it) and memory that is already full (Slice::adopt).
+// Cost: 24 bytes; a move touches nothing; freezing the rest transfers ownership without an atomic operation.
+// Threads: a value, for one thread at a time; it may be released on any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "linkspan/base/assert.hpp"
+#include "linkspan/buffer/slice.hpp"
+#include "linkspan/buffer/storage.hpp"
+
+namespace linkspan {
+
+class Block {
+ public:
+  Block() noexcept = default;
+  /// For allocators: takes the one ownership that `storage` was made with.
+  Block(std::byte* data, std::size_t size, Storage* storage) noexcept
+      : data_(data), size_(size), storage_(storage) {}
+  Block(Block&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        storage_(std::exchange(other.storage_, nullptr)) {}
+  Block& operator=(Block&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { reset(); }
+
+  /// False when the allocator refused: over its budget, or out of memory.
+  explicit operator bool() const noexcept { return storage_ != nullptr; }
+
+  [[nodiscard]] std::byte* data() noexcept { return data_; }
+  /// Bytes that can still be written.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<std::byte> writable() noexcept { return {data_, size_}; }
+
+  /// Turns the first `size` bytes into a Slice; the rest stays writable. When nothing is left the Block is
+  /// empty.
+  [[nodiscard]] Slice freeze(std::size_t size) noexcept {
+    LINKSPAN_ASSERT(size <= size_, "frozen bytes are inside the block");
+    Slice frozen(data_, size, storage_);
+    if (size == size_) {
+      data_ = nullptr;
+      storage_ = nullptr;
+    } else {
+      if (size == 0) return {};
+      storage_->retain();
+      data_ += size;
+    }
+    size_ -= size;
+    return frozen;
+  }
+
+  /// Turns the first `size` bytes into a Slice and gives up the rest.
+  [[nodiscard]] Slice freeze_all(std::size_t size) && noexcept {
+    LINKSPAN_ASSERT(size <= size_, "frozen bytes are inside the block");
+    Slice frozen(std::exchange(data_, nullptr), size, std::exchange(storage_, nullptr));
+    size_ = 0;
+    return frozen;
+  }
+
+  void reset() noexcept {
+    if (storage_ != nullptr) std::exchange(storage_, nullptr)->release();
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  Storage* storage_ = nullptr;
+};
+
+static_assert(sizeof(Block) == 24);
+
+/// Where Blocks come from. A resource with one owner; blocks may outlive it.
+class LINKSPAN_API BlockAllocator {
+ public:
+  virtual ~BlockAllocator();
+  /// A Block of at least `size` bytes, or an empty one when that is refused: a bound of the allocator, or
+  /// memory.
+  [[nodiscard]] virtual Block allocate(std::size_t size) noexcept = 0;
+};
+
+/// Plain heap memory without a budget; any thread; lives for ever.
+[[nodiscard]] LINKSPAN_API BlockAllocator& heap_allocator() noexcept;
+
+}  // namespace linkspan

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Cursor: reads a Chain front to back across slice borders: integers, varints, searches, sub-chains that
+// share. A read that does not fit returns nothing and leaves the position alone, so a decoder can try again
+// later.
+// Not for: writing (ChainWriter).
+// Cost: 24 bytes; a read inside one slice touches no other. take() shares memory.
+// Threads: none; the chain must not change while the cursor is used.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "linkspan/buffer/chain.hpp"
+
+namespace linkspan {
+
+class Cursor {
+ public:
+  /// `chain` has to outlive the cursor and stay unchanged.
+  explicit Cursor(const Chain& chain) noexcept : chain_(&chain) {}
+
+  [[nodiscard]] std::size_t position() const noexcept { return position_; }
+  [[nodiscard]] std::size_t remaining() const noexcept { return chain_->size() - position_; }
+
+  template <std::unsigned_integral T>
+  [[nodiscard]] std::optional<T> read_big_endian() noexcept {
+    return read_integer<std::endian::big, T>();
+  }
+  template <std::unsigned_integral T>
+  [[nodiscard]] std::optional<T> read_little_endian() noexcept {
+    return read_integer<std::endian::little, T>();
+  }
+
+  enum class VarintStatus { ok, incomplete, malformed };
+  struct Varint {
+    VarintStatus status;
+    std::uint64_t value;
+  };
+  /// Base-128 varint (Protocol Buffers encoding): malformed when it has more than 10 bytes or more than 64
+  /// bits. Only `ok` moves the cursor.
+  [[nodiscard]] LINKSPAN_API Varint read_varint() noexcept;
+
+  /// Distance from here to the next `byte`, if there is one.
+  [[nodiscard]] LINKSPAN_API std::optional<std::size_t> find(std::byte byte) const noexcept;
+
+  /// The next `size` bytes as a chain that shares memory; asserts that they are there.
+  [[nodiscard]] LINKSPAN_API Chain take(std::size_t size);
+  /// Copies (CopyPlace::user); asserts that the bytes are there.
+  LINKSPAN_API void copy_to(std::span<std::byte> to) noexcept;
+  LINKSPAN_API void skip(std::size_t size) noexcept;
+
+  /// The bytes from here to the end of the current slice; empty at the end of the chain.
+  [[nodiscard]] LINKSPAN_API std::span<const std::byte> contiguous() const noexcept;
+
+ private:
+  template <std::endian Order, class T>
+  [[nodiscard]] std::optional<T> read_integer() noexcept {
+    if (remaining() < sizeof(T)) return std::nullopt;
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      const auto byte = static_cast<std::uint64_t>(next_byte());
+      value = Order == std::endian::big ? (value << 8) | byte : value | (byte << (8 * i));
+    }
+    return static_cast<T>(value);
+  }
+  [[nodiscard]] std::byte next_byte() noexcept {
+    const std::byte byte = (*chain_)[slice_].data()[offset_];
+    skip(1);
+    return byte;
+  }
+
+  const Chain* chain_;
+  std::size_t position_ = 0;
+  std::uint32_t slice_ = 0;  // the slice that the next byte is in; slice_count() at the end
+  std::size_t offset_ = 0;   // its offset in that slice
+};
+
+}  // namespace linkspan

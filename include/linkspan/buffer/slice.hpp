@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Slice: an immutable, shared view of memory that it keeps alive. Copying a Slice shares the memory; moving
+// it touches nothing. Where the memory comes from has one spelling each: copy, adopt, borrow, immortal (and
+// map_file in mapped_file.hpp).
+// Not for: memory that somebody still writes to; that is a Block (block.hpp).
+// Cost: 24 bytes. A copy is one atomic increment, a release one atomic decrement, or a plain load for the
+// last owner. A small slice keeps the whole block behind it alive.
+// Threads: a Slice is a value, for one thread at a time; slices of one memory may live on different threads.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "linkspan/base/assert.hpp"
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/buffer/copy_ledger.hpp"
+#include "linkspan/buffer/storage.hpp"
+
+namespace linkspan {
+
+class Slice {
+ public:
+  Slice() noexcept = default;
+  Slice(const Slice& other) noexcept : data_(other.data_), size_(other.size_), storage_(other.storage_) {
+    if (storage_ != nullptr) storage_->retain();
+  }
+  Slice(Slice&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        storage_(std::exchange(other.storage_, nullptr)) {}
+  Slice& operator=(Slice other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
+  ~Slice() {
+    if (storage_ != nullptr) storage_->release();
+  }
+
+  /// A copy on the heap (counted as CopyPlace::user). Throws std::bad_alloc.
+  [[nodiscard]] LINKSPAN_API static Slice copy(std::span<const std::byte> bytes);
+  [[nodiscard]] static Slice copy(std::string_view text) { return copy(std::as_bytes(std::span(text))); }
+
+  /// Takes over the string's memory.
+  [[nodiscard]] LINKSPAN_API static Slice adopt(std::string&& text);
+  [[nodiscard]] LINKSPAN_API static Slice adopt(std::vector<std::byte>&& bytes);
+  /// Keeps `owner` until the last slice is gone; `bytes` is memory that `owner` keeps valid and unchanged.
+  [[nodiscard]] LINKSPAN_API static Slice adopt(std::shared_ptr<const void> owner,
+                                                std::span<const std::byte> bytes);
+  /// Calls `free_memory` exactly once, on the thread that drops the last slice.
+  [[nodiscard]] LINKSPAN_API static Slice adopt(std::span<const std::byte> bytes,
+                                                unique_function<void()> free_memory);
+
+  /// Memory that stays the caller's: it has to stay valid and unchanged until `completion` runs. That happens
+  /// exactly once, on the thread that drops the last slice, when nothing will read the memory again.
+  [[nodiscard]] static Slice borrow(std::span<const std::byte> bytes, unique_function<void()> completion) {
+    return adopt(bytes, std::move(completion));
+  }
+
+  /// Memory that is never freed nor changed, such as a string literal.
+  [[nodiscard]] static Slice immortal(std::span<const std::byte> bytes) noexcept {
+    return {bytes.data(), bytes.size(), nullptr};
+  }
+  [[nodiscard]] static Slice immortal(std::string_view text) noexcept {
+    return immortal(std::as_bytes(std::span(text)));
+  }
+
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
+  [[nodiscard]] std::string_view view() const noexcept {
+    return {reinterpret_cast<const char*>(data_), size_};
+  }
+
+  /// `size` bytes from `offset` on, sharing the memory; asserts that they are inside.
+  [[nodiscard]] Slice slice(std::size_t offset, std::size_t size) const {
+    LINKSPAN_ASSERT(offset <= size_ && size <= size_ - offset,
+                    "a slice lies inside the slice it is cut from");
+    Slice part;
+    if (size == 0) return part;
+    part = *this;
+    part.data_ += offset;
+    part.size_ = size;
+    return part;
+  }
+
+  /// Cuts off and returns the first `size` bytes.
+  [[nodiscard]] Slice split_front(std::size_t size) {
+    if (size == size_) return std::move(*this);
+    Slice front = slice(0, size);
+    drop_front(size);
+    return front;
+  }
+
+  void drop_front(std::size_t size) noexcept {
+    LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the slice");
+    data_ += size;
+    size_ -= size;
+  }
+  void drop_back(std::size_t size) noexcept {
+    LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the slice");
+    size_ -= size;
+  }
+
+  /// Appends `next` if it is the memory right behind this slice, in the same block; false otherwise. Nothing
+  /// is copied: two neighbouring views become one.
+  bool join(const Slice& next) noexcept {
+    if (next.storage_ != storage_ || storage_ == nullptr || next.data_ != data_ + size_) return false;
+    size_ += next.size_;
+    return true;
+  }
+
+  /// Bytes of the block behind this slice, which it keeps alive; 0 for immortal memory.
+  [[nodiscard]] std::size_t pinned_size() const noexcept {
+    return storage_ == nullptr ? 0 : storage_->capacity();
+  }
+
+  /// Compares bytes.
+  friend bool operator==(const Slice& a, const Slice& b) noexcept { return a.view() == b.view(); }
+
+ private:
+  friend class Block;
+
+  Slice(const std::byte* data, std::size_t size, Storage* storage) noexcept
+      : data_(data), size_(size), storage_(storage) {}
+
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  Storage* storage_ = nullptr;  // nullptr: immortal
+};
+
+static_assert(sizeof(Slice) == 24);
+
+}  // namespace linkspan

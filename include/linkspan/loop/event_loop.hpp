@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// EventLoop: one thread that runs timers, posted tasks and the events of one Engine. Whatever lives on a loop
+// is used from the loop's thread only and needs no lock.
+// Not for: blocking work; a task that blocks stops everything on the loop.
+// Cost: a tick is one poll of the engine, which is one system call in the best case. post() allocates one
+// node and wakes the loop only when it sleeps.
+// Threads: create, run and destroy it on one thread; post(), stop() and the counters are safe from any
+// thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "linkspan/base/clock.hpp"
+#include "linkspan/base/counter.hpp"
+#include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/base/result.hpp"
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/buffer/block_pool.hpp"
+#include "linkspan/buffer/copy_ledger.hpp"
+#include "linkspan/loop/engine.hpp"
+#include "linkspan/loop/environment.hpp"
+
+namespace linkspan {
+
+class Timer;
+class TimerWheel;
+
+struct EventLoopOptions {
+  std::string name = "linkspan";
+  BlockPoolOptions pool;
+  std::size_t tasks_per_tick = 1024;   ///< further tasks wait for the next tick
+  std::size_t timers_per_tick = 1024;  ///< further timers that are due wait for the next tick
+  std::size_t max_pending_tasks = std::size_t{1} << 20;  ///< post() refuses beyond it
+  Duration stop_deadline = std::chrono::seconds(5);  ///< how long run() goes on after stop() for completions
+  const Environment* environment = &Environment::system();
+
+  EventLoopOptions() = default;
+};
+
+/// What a loop has done so far. The loop's thread counts; any thread reads.
+struct LoopCounters {
+  Counter ticks;
+  Counter tasks;
+  Counter timers;
+  Counter wake_ups;      ///< ticks that slept in the engine
+  Counter system_calls;  ///< made by the engine
+  Counter bytes_received;
+  Counter bytes_sent;
+  Counter failed_callbacks;   ///< tasks and timers that threw
+  Counter worst_lateness_ns;  ///< of a timer, against its deadline
+};
+
+/// Something to run at the end of the loop's current tick, once; see EventLoop::defer. Leaves by itself when
+/// destroyed.
+class DeferredTask : public ListNode<DeferredTask> {
+ public:
+  virtual void run_deferred() = 0;
+
+ protected:
+  ~DeferredTask() = default;
+};
+
+class LINKSPAN_API EventLoop {
+ public:
+  /// Fails when the engine cannot be made. The calling thread becomes the loop's thread.
+  [[nodiscard]] static Result<std::unique_ptr<EventLoop>> create(const EngineFactory& engine,
+                                                                 EventLoopOptions options = {});
+  /// Stops first if run() did not.
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  /// Runs until stop(). Then, in this order: timers fire no more; the engine aborts what is open; ticks go on
+  /// until every completion has been delivered, at most for the stop deadline; from then on post() refuses;
+  /// what was posted before runs.
+  void run();
+  /// One tick that waits at most `max_wait`.
+  void run_once(Duration max_wait);
+  /// Any thread, any number of times.
+  void stop() noexcept;
+
+  /// Runs `task` on the loop's thread, in the order of the calls of one thread. False, and `task` is
+  /// destroyed, when the loop has stopped or too many tasks wait. An exception that it throws is logged and
+  /// counted. Any thread.
+  [[nodiscard]] bool post(unique_function<void()> task);
+
+  /// Runs `task` at the end of this tick, before the engine is polled; nothing happens if it waits already. A
+  /// task deferred by a deferred task runs in the next tick. Loop's thread.
+  void defer(DeferredTask& task) noexcept {
+    if (!task.linked()) deferred_.push_back(task);
+  }
+
+  [[nodiscard]] bool in_loop_thread() const noexcept;
+  [[nodiscard]] bool stopping() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
+
+  /// The time at the beginning of this tick's phase; cheap. Loop's thread.
+  [[nodiscard]] TimePoint now() const noexcept { return now_; }
+
+  [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
+  [[nodiscard]] const EventLoopOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const Environment& environment() const noexcept { return *options_.environment; }
+  [[nodiscard]] BlockPool& pool() noexcept { return pool_; }
+  [[nodiscard]] Engine& engine() noexcept { return *engine_; }
+  [[nodiscard]] LoopCounters& counters() noexcept { return counters_; }
+  [[nodiscard]] const LoopCounters& counters() const noexcept { return counters_; }
+  /// What the loop's thread has copied; any thread.
+  [[nodiscard]] CopyCounts copy_counts() const noexcept { return copy_ledger_.counts(); }
+
+ private:
+  friend class Timer;
+  struct PostedTask;
+
+  explicit EventLoop(EventLoopOptions options);
+
+  void run_tasks(std::size_t limit);
+  void run_deferred();
+  void take_posted(PostedTask* mark) noexcept;
+  void shut_down();
+  void tick(Duration max_wait, bool with_timers);
+
+  EventLoopOptions options_;
+  BlockPool pool_;
+  CopyLedger& copy_ledger_;
+  LoopCounters counters_;
+  TimePoint now_;
+  std::unique_ptr<TimerWheel> timers_;
+  IntrusiveList<DeferredTask, DeferredTask> deferred_;
+  PostedTask* ready_first_ = nullptr;  // taken from posted_, in order
+  PostedTask* ready_last_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  bool shut_down_done_ = false;
+  std::thread::id thread_;
+
+  alignas(64) std::atomic<PostedTask*> posted_{nullptr};  // newest first; a mark once the loop takes no more
+  std::atomic<std::size_t> pending_tasks_{0};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> stop_requested_{false};
+};
+
+}  // namespace linkspan

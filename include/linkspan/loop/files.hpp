@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Files: blocking file access behind an interface, with what a store needs to be durable: temporary files,
+// fsync of files and directories, rename, mappings that are read into memory before they are used.
+// Not for: a loop's thread; every call may block on a disk.
+// Cost: one or two system calls each. Chains are written with pwritev, without copying.
+// Threads: Files may be used from any thread; a File belongs to one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "linkspan/base/result.hpp"
+#include "linkspan/buffer/chain.hpp"
+
+namespace linkspan {
+
+/// An open file; closed when destroyed. All errors carry the system's code and name the file.
+class LINKSPAN_API File {
+ public:
+  virtual ~File();
+
+  /// The size now; somebody else may change it.
+  [[nodiscard]] virtual Result<std::uint64_t> size() const = 0;
+  /// Reads into `to` from `offset` on; fewer bytes than asked for only at the end of the file.
+  [[nodiscard]] virtual Result<std::size_t> read_at(std::span<std::byte> to, std::uint64_t offset) const = 0;
+  /// Writes all of `chain` at `offset`.
+  [[nodiscard]] virtual Status write_at(const Chain& chain, std::uint64_t offset) = 0;
+  /// Makes contents and size durable (fsync).
+  [[nodiscard]] virtual Status sync() = 0;
+  /// `size` bytes from `offset` on as a mapped Slice (see map_file for its rules).
+  [[nodiscard]] virtual Result<Slice> map(std::uint64_t offset, std::size_t size) const = 0;
+  /// Brings the pages of a mapped `slice` into memory, so that whoever reads them does not wait for the disk.
+  /// errc::truncated when pages are past the end of the file by now.
+  [[nodiscard]] virtual Status populate(const Slice& slice) const = 0;
+
+  /// A small named value kept with the file (an extended attribute); errc::unavailable where the file system
+  /// has none, std::nullopt when the file has no such value.
+  [[nodiscard]] virtual Status set_attribute(const std::string& name, std::string_view value) = 0;
+  [[nodiscard]] virtual Result<std::optional<std::string>> attribute(const std::string& name) const = 0;
+
+  /// False when somebody else holds it already; held until the File is destroyed.
+  [[nodiscard]] virtual Result<bool> try_lock() = 0;
+};
+
+enum class OpenMode {
+  read,            ///< an existing file, for reading
+  create_new,      ///< a new file, for reading and writing; it must not exist
+  open_or_create,  ///< for reading and writing, created when missing
+};
+
+class LINKSPAN_API Files {
+ public:
+  virtual ~Files();
+
+  [[nodiscard]] virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) = 0;
+  /// Replaces `to` if it exists, in one step.
+  [[nodiscard]] virtual Status rename(const std::string& from, const std::string& to) = 0;
+  [[nodiscard]] virtual Status remove(const std::string& path) = 0;
+  /// Creates `path` and the directories above it where they are missing.
+  [[nodiscard]] virtual Status create_directories(const std::string& path) = 0;
+  /// Makes renames and removals in a directory durable.
+  [[nodiscard]] virtual Status sync_directory(const std::string& path) = 0;
+  /// Names of the regular files in a directory, sorted.
+  [[nodiscard]] virtual Result<std::vector<std::string>> list_directory(const std::string& path) = 0;
+};
+
+/// The system's file access; lives for ever.
+[[nodiscard]] LINKSPAN_API Files& system_files() noexcept;
+
+}  // namespace linkspan

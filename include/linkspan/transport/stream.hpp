@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Stream: a connected byte stream (TCP or unix) on a loop, completion-shaped on every transport: writes take
+// Chains, received bytes arrive as Chains that belong to the receiver. docs/CONTRACT.md has the promises in
+// full.
+// Not for: messages, codecs, many writers; that is a Channel.
+// Cost: a pointer here and one object in the transport. write() queues; all that was queued in a tick leaves
+// in one gathered system call at its end.
+// Threads: the loop's thread only. No callback runs inside a call.
+#pragma once
+
+#include <cstddef>
+#include <system_error>
+
+#include "linkspan/base/clock.hpp"
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/buffer/chain.hpp"
+#include "linkspan/transport/endpoint.hpp"
+
+namespace linkspan {
+
+class EventLoop;
+class StreamCore;
+class Transport;
+
+struct StreamOptions {
+  bool no_delay = true;                          ///< TCP_NODELAY; ignored for unix sockets
+  std::size_t high_watermark_bytes = 64 * 1024;  ///< writable() turns false above it
+  std::size_t low_watermark_bytes = 32 * 1024;   ///< on_writable comes at or below it
+  Duration connect_timeout = std::chrono::seconds(10);
+  /// How long close() goes on reading, and discarding, after its last byte, so that a peer that still sends
+  /// does not get a reset that destroys what it has not read yet.
+  Duration linger = std::chrono::seconds(1);
+
+  StreamOptions() = default;
+};
+
+/// Called once for each write: without an error when all its bytes were accepted by the kernel; with the
+/// number of bytes that were accepted otherwise. An empty write completes like any other.
+using WriteCompletion = unique_function<void(std::error_code error, std::size_t accepted_bytes)>;
+
+/// What happens on a stream. Implementations must not throw. All calls come from the loop, none inside a call
+/// of the stream; every call of the stream is legal in every callback but on_closed, and so is destroying it.
+class LINKSPAN_API StreamHandler {
+ public:
+  virtual ~StreamHandler();
+
+  /// The connection is there; first of all events. Not called when connecting fails.
+  virtual void on_open();
+  /// Bytes, never none; they are the handler's for good.
+  virtual void on_read(Chain&& data) = 0;
+  /// The peer will send no more; once, after all data, only while reading. Writing is still possible.
+  virtual void on_end() = 0;
+  /// `bytes` more were accepted by the kernel.
+  virtual void on_write_progress(std::size_t bytes);
+  /// The queue was above the high watermark and is now at or below the low one; once a crossing.
+  virtual void on_writable();
+  /// Nothing can be written any more, because the connection broke; at most once, after the queued writes
+  /// have failed.
+  virtual void on_write_closed(std::error_code error);
+  /// Last, exactly once, after every write has completed. No error after close, or when both sides had ended.
+  /// `unsent` are the bytes that the kernel did not take. Calling the stream asserts; destroying it is fine.
+  virtual void on_closed(std::error_code error, Chain&& unsent) = 0;
+};
+
+/// A handle with one owner. Destroying it before on_closed aborts the connection: its handler hears nothing
+/// more, but the completions of writes and borrowed memory still come. The handler has to live until
+/// on_closed or until the handle is gone.
+class LINKSPAN_API Stream {
+ public:
+  Stream() noexcept = default;
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+
+  /// False once on_closed has been called.
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+
+  /// Reading starts paused; each pause_read has to be answered by one start_read. One start_read too many
+  /// asserts.
+  void start_read();
+  /// After it returns there is no on_read and no on_end. What the transport has received by then is kept.
+  void pause_read();
+
+  /// Queues `data`; bytes leave in order. Fails with errc::shut_down after shutdown_write or close.
+  void write(Chain&& data, WriteCompletion completion = nullptr);
+  /// Starts sending what is queued now, instead of at the end of the tick.
+  void flush();
+  /// Ends the sending side after the last queued byte.
+  void shutdown_write();
+  /// Reads no more, sends what is queued, ends the sending side, and closes. What is not sent when `deadline`
+  /// has passed is dropped: abort, and on_closed(errc::timed_out). Again and after abort: no effect.
+  void close(Duration deadline = std::chrono::seconds(5));
+  /// Resets the connection. Queued writes complete with errc::cancelled; then on_closed(errc::aborted).
+  void abort();
+
+  /// Bytes written that the kernel has not taken yet.
+  [[nodiscard]] std::size_t queued_bytes() const noexcept;
+  [[nodiscard]] bool writable() const noexcept;
+  [[nodiscard]] Endpoint local_endpoint() const;
+  [[nodiscard]] Endpoint peer_endpoint() const;
+  [[nodiscard]] EventLoop& loop() const noexcept;
+
+ private:
+  friend class StreamCore;
+
+  explicit Stream(StreamCore* core) noexcept;
+
+  StreamCore* core_ = nullptr;  // owned by the transport, which clears this when the stream has closed
+};
+
+}  // namespace linkspan

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Transport: the engine of a loop that does network I/O. Three of them stand behind this one interface:
+// io_uring, epoll and asio.
+// Not for: messages and handlers; see Channel, Server and Client.
+// Cost: see Stream and Listener.
+// Threads: the loop's thread only, but for what Engine allows.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "linkspan/base/result.hpp"
+#include "linkspan/loop/engine.hpp"
+#include "linkspan/loop/event_loop.hpp"
+#include "linkspan/transport/listener.hpp"
+#include "linkspan/transport/socket.hpp"
+#include "linkspan/transport/stream.hpp"
+
+namespace linkspan {
+
+class LINKSPAN_API Transport : public Engine {
+ public:
+  /// The transport of a loop; asserts that its engine is one.
+  [[nodiscard]] static Transport& of(EventLoop& loop) noexcept;
+
+  /// `handler` has to live until the listener is closed. A unix path that exists is taken over if nobody
+  /// listens there.
+  [[nodiscard]] virtual Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
+                                                ListenerHandler& handler) = 0;
+
+  /// A stream that is connecting; writes queue until on_open. A failure, that of making the socket included,
+  /// is reported by on_closed. `handler`: see Stream.
+  [[nodiscard]] virtual Stream connect(const Endpoint& endpoint, const StreamOptions& options,
+                                       StreamHandler& handler) = 0;
+
+  /// A stream over a connected stream socket.
+  [[nodiscard]] virtual Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) = 0;
+
+  /// Names of what is active, for logs and tests: "multishot_receive", "defer_taskrun", ...
+  [[nodiscard]] virtual std::vector<std::string> capabilities() const = 0;
+};
+
+/// Names of the transports in this build, in the order in which `auto` tries them.
+[[nodiscard]] LINKSPAN_API std::vector<std::string_view> transport_names();
+
+/// Makes the engines of loops. `name` is "io_uring", "epoll", "asio" or "auto"; empty means "auto". The
+/// environment variable LINKSPAN_TRANSPORT replaces "auto". `auto` takes the first one that can really be set
+/// up and logs why another was passed over; a name that was asked for is never replaced: then the loop's
+/// creation fails with the reason. Fails with errc::invalid_argument for an unknown name, errc::unavailable
+/// for one that is not built in.
+[[nodiscard]] LINKSPAN_API Result<EngineFactory> transport_engine(std::string_view name = "auto");
+
+}  // namespace linkspan

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/buffer/block_pool.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <new>
+
+#include "linkspan/base/counter.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LINKSPAN_POISON_BLOCKS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LINKSPAN_POISON_BLOCKS 1
+#endif
+#endif
+#ifdef LINKSPAN_POISON_BLOCKS
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace linkspan {
+
+// In front of each pooled block's data, in the same allocation.
+struct PooledStorage final : Storage {
+  PooledStorage(std::size_t capacity, std::uint32_t size_class_in, BlockPool::Core* core_in) noexcept;
+
+  using Storage::revive;
+
+  BlockPool::Core* core;
+  PooledStorage* next = nullptr;  // in a list of released blocks
+  std::uint32_t size_class;
+};
+
+namespace {
+
+constexpr std::size_t kDataOffset = 64;
+static_assert(sizeof(PooledStorage) <= kDataOffset);
+constexpr auto kHuge = static_cast<std::uint32_t>(BlockPool::kClassBytes.size());
+
+std::byte* data_of(PooledStorage* storage) noexcept {
+  return reinterpret_cast<std::byte*>(storage) + kDataOffset;
+}
+
+// An address that no other living thread has.
+const void* this_thread_token() noexcept {
+  static thread_local char token;
+  return &token;
+}
+
+// Under AddressSanitizer a released block is as unreadable as freed memory.
+void poison([[maybe_unused]] PooledStorage* storage) noexcept {
+#ifdef LINKSPAN_POISON_BLOCKS
+  ASAN_POISON_MEMORY_REGION(data_of(storage), storage->capacity());
+#endif
+}
+void unpoison([[maybe_unused]] PooledStorage* storage) noexcept {
+#ifdef LINKSPAN_POISON_BLOCKS
+  ASAN_UNPOISON_MEMORY_REGION(data_of(storage), storage->capacity());
+#endif
+}
+
+void give_back_to_heap(PooledStorage* storage) noexcept {
+  unpoison(storage);
+  std::free(storage);
+}
+
+}  // namespace
+
+// Outlives the pool until the last block is back. The owner's thread works on the plain members. Other
+// threads push released blocks to foreign_, which holds the head of a list, or kClosed once the pool is gone;
+// its lowest bit says that allocate was refused, so whoever pushes onto it has to call the available
+// callback.
+class BlockPool::Core {
+ public:
+  explicit Core(BlockPoolOptions options) noexcept : options_(options), owner_(this_thread_token()) {}
+
+  Block allocate(std::size_t size) noexcept {
+    const auto size_class =
+        static_cast<std::uint32_t>(std::ranges::lower_bound(kClassBytes, size) - kClassBytes.begin());
+    const std::size_t capacity = size_class == kHuge ? size : kClassBytes[size_class];
+    PooledStorage* storage = take(size_class, capacity);
+    // Refusal is announced only while no foreign block waits; so the block that comes next is seen to be the
+    // first.
+    while (storage == nullptr) {
+      std::uintptr_t none = 0;
+      if (foreign_.compare_exchange_strong(none, kRefused, std::memory_order_acq_rel) || none == kRefused) {
+        refusals_.add(1);
+        return {};
+      }
+      drain_foreign();
+      storage = take(size_class, capacity);
+    }
+    ++outstanding_;
+    allocations_.add(1);
+    live_.add(capacity);
+    high_water_.raise_to(live_.get());
+    return {data_of(storage), capacity, storage};
+  }
+
+  void release(PooledStorage* storage) noexcept {
+    if (owner_.load(std::memory_order_relaxed) == this_thread_token()) {
+      recycle(storage);
+      if ((foreign_.load(std::memory_order_relaxed) & kRefused) != 0) announce_available();
+      return;
+    }
+    poison(storage);
+    std::uintptr_t head = foreign_.load(std::memory_order_acquire);
+    for (;;) {
+      if (head == kClosed) {
+        give_back_to_heap(storage);
+        if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+        return;
+      }
+      if ((head & kRefused) != 0) {
+        if (push_and_announce(storage)) return;
+        head = foreign_.load(std::memory_order_acquire);
+        continue;
+      }
+      storage->next = to_pointer(head);
+      // Once this succeeds the core may be deleted by its owner at any moment.
+      if (foreign_.compare_exchange_weak(head, to_bits(storage), std::memory_order_acq_rel)) return;
+    }
+  }
+
+  void trim() noexcept {
+    drain_foreign();
+    trim_to(0);
+  }
+
+  // The pool is gone: no more allocations, blocks go straight to the heap.
+  void close() noexcept {
+    std::uintptr_t head = 0;
+    {
+      const std::lock_guard lock(announce_mutex_);
+      owner_.store(nullptr, std::memory_order_relaxed);
+      head = foreign_.exchange(kClosed, std::memory_order_acq_rel);
+      available_callback_.reset();
+    }
+    recycle_list(to_pointer(head & ~kRefused));
+    trim_to(0);
+    const std::int64_t change = static_cast<std::int64_t>(outstanding_) - kRemainingBias;
+    if (remaining_.fetch_add(change, std::memory_order_acq_rel) + change == 0) delete this;
+  }
+
+  void set_available_callback(unique_function<void()> callback) {
+    const std::lock_guard lock(announce_mutex_);
+    available_callback_ = std::move(callback);
+  }
+
+  [[nodiscard]] BlockPoolStatistics statistics() const noexcept {
+    return {live_.get(), cached_.get(), high_water_.get(), allocations_.get(), refusals_.get()};
+  }
+  [[nodiscard]] const BlockPoolOptions& options() const noexcept { return options_; }
+
+ private:
+  static constexpr std::uintptr_t kRefused = 1;
+  static constexpr std::uintptr_t kClosed = 2;
+  static constexpr std::int64_t kRemainingBias = std::int64_t{1} << 62;
+
+  static std::uintptr_t to_bits(PooledStorage* storage) noexcept {
+    return reinterpret_cast<std::uintptr_t>(storage);
+  }
+  static PooledStorage* to_pointer(std::uintptr_t bits) noexcept {
+    return reinterpret_cast<PooledStorage*>(bits);
+  }
+
+  [[nodiscard]] bool fits(std::size_t capacity) const noexcept {
+    const std::uint64_t used = live_.get() + cached_.get();
+    return capacity <= options_.budget_bytes && used <= options_.budget_bytes - capacity;
+  }
+
+  PooledStorage* take(std::uint32_t size_class, std::size_t capacity) noexcept {
+    if (size_class != kHuge && free_[size_class] == nullptr &&
+        foreign_.load(std::memory_order_relaxed) > kClosed) {
+      drain_foreign();
+    }
+    if (size_class != kHuge && free_[size_class] != nullptr) {
+      PooledStorage* storage = std::exchange(free_[size_class], free_[size_class]->next);
+      cached_.subtract(capacity);
+      unpoison(storage);
+      storage->revive();
+      return storage;
+    }
+    if (!fits(capacity)) {
+      trim_to(0);
+      if (!fits(capacity)) return nullptr;
+    }
+    if (capacity > std::numeric_limits<std::size_t>::max() - kDataOffset) return nullptr;
+    void* memory = std::malloc(kDataOffset + capacity);
+    if (memory == nullptr) return nullptr;
+    return ::new (memory) PooledStorage(capacity, size_class, this);
+  }
+
+  // Owner's thread: a block is back.
+  void recycle(PooledStorage* storage) noexcept {
+    const std::size_t capacity = storage->capacity();
+    --outstanding_;
+    live_.subtract(capacity);
+    if (storage->size_class == kHuge || cached_.get() + capacity > options_.cache_bytes) {
+      give_back_to_heap(storage);
+      return;
+    }
+    poison(storage);
+    storage->next = std::exchange(free_[storage->size_class], storage);
+    cached_.add(capacity);
+  }
+
+  void recycle_list(PooledStorage* list) noexcept {
+    while (list != nullptr) recycle(std::exchange(list, list->next));
+  }
+
+  void drain_foreign() noexcept {
+    const std::uintptr_t head = foreign_.exchange(0, std::memory_order_acq_rel);
+    recycle_list(to_pointer(head & ~kRefused));
+  }
+
+  void trim_to(std::size_t bytes) noexcept {
+    for (std::size_t i = kClassBytes.size(); i-- > 0;) {
+      while (cached_.get() > bytes && free_[i] != nullptr) {
+        PooledStorage* storage = std::exchange(free_[i], free_[i]->next);
+        cached_.subtract(kClassBytes[i]);
+        give_back_to_heap(storage);
+      }
+    }
+  }
+
+  void announce_available() noexcept {
+    foreign_.fetch_and(~kRefused, std::memory_order_acq_rel);
+    if (available_callback_) available_callback_();
+  }
+
+  // The lock keeps close() out until the callback has run. False when the list is no longer marked.
+  bool push_and_announce(PooledStorage* storage) noexcept {
+    const std::lock_guard lock(announce_mutex_);
+    std::uintptr_t head = foreign_.load(std::memory_order_acquire);
+    do {
+      if ((head & kRefused) == 0 || head == kClosed) return false;
+      storage->next = to_pointer(head & ~kRefused);
+    } while (!foreign_.compare_exchange_weak(head, to_bits(storage), std::memory_order_acq_rel));
+    if (available_callback_) available_callback_();
+    return true;
+  }
+
+  BlockPoolOptions options_;
+  std::atomic<const void*> owner_;
+  std::array<PooledStorage*, kClassBytes.size()> free_{};
+  std::size_t outstanding_ = 0;
+  Counter live_;
+  Counter cached_;
+  Counter high_water_;
+  Counter allocations_;
+  Counter refusals_;
+
+  std::atomic<std::uintptr_t> foreign_{0};
+  std::atomic<std::int64_t> remaining_{kRemainingBias};  // blocks out once the pool is closed
+  std::mutex announce_mutex_;
+  unique_function<void()> available_callback_;
+};
+
+PooledStorage::PooledStorage(std::size_t capacity, std::uint32_t size_class_in,
+                             BlockPool::Core* core_in) noexcept
+    : Storage(capacity,
+              [](Storage* self) noexcept {
+                auto* storage = static_cast<PooledStorage*>(self);
+                storage->core->release(storage);
+              }),
+      core(core_in),
+      size_class(size_class_in) {}
+
+BlockPool::BlockPool(BlockPoolOptions options) : core_(new Core(options)) {}
+BlockPool::~BlockPool() {
+  core_->close();
+}
+
+Block BlockPool::allocate(std::size_t size) noexcept {
+  return core_->allocate(size);
+}
+void BlockPool::trim() noexcept {
+  core_->trim();
+}
+void BlockPool::set_available_callback(unique_function<void()> callback) {
+  core_->set_available_callback(std::move(callback));
+}
+BlockPoolStatistics BlockPool::statistics() const noexcept {
+  return core_->statistics();
+}
+const BlockPoolOptions& BlockPool::options() const noexcept {
+  return core_->options();
+}
+
+}  // namespace linkspan

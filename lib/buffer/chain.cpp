@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/buffer/chain.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace linkspan {
+namespace {
+
+// Slices are relocated by copying their bytes: the copy takes over the reference and the source is forgotten.
+void relocate(Slice* to, const Slice* from, std::size_t count) noexcept {
+  std::memcpy(static_cast<void*>(to), from, count * sizeof(Slice));  // tidy: moves handles, not bytes
+}
+
+}  // namespace
+
+void Chain::take(Chain& other) noexcept {
+  std::memcpy(static_cast<void*>(memory_), other.memory_, sizeof(memory_));  // tidy: moves handles, not bytes
+  bytes_ = std::exchange(other.bytes_, 0);
+  head_ = std::exchange(other.head_, 0);
+  count_ = std::exchange(other.count_, 0);
+  capacity_ = std::exchange(other.capacity_, kInlineSlices);
+}
+
+void Chain::free_ring() noexcept {
+  if (capacity_ != kInlineSlices) std::free(slots());
+  head_ = 0;
+  capacity_ = kInlineSlices;
+}
+
+void Chain::clear() noexcept {
+  for (std::uint32_t i = 0; i < count_; ++i) slot(i).~Slice();
+  count_ = 0;
+  bytes_ = 0;
+  free_ring();
+}
+
+void Chain::grow(std::size_t slices) {
+  LINKSPAN_ASSERT(slices <= (std::size_t{1} << 31), "a chain holds at most 2^31 slices");
+  const auto capacity =
+      static_cast<std::uint32_t>(std::bit_ceil(std::max(slices, std::size_t{capacity_} * 2)));
+  auto* ring = static_cast<Slice*>(std::malloc(capacity * sizeof(Slice)));
+  if (ring == nullptr) throw std::bad_alloc();
+  const std::uint32_t first_run = std::min(count_, capacity_ - head_);
+  relocate(ring, slots() + head_, first_run);
+  relocate(ring + first_run, slots(), count_ - first_run);
+  if (capacity_ != kInlineSlices) std::free(slots());
+  ::new (static_cast<void*>(memory_)) Slice*(ring);
+  head_ = 0;
+  capacity_ = capacity;
+}
+
+void Chain::prepend(Slice slice) {
+  if (slice.empty()) return;
+  if (count_ == capacity_) grow(count_ + std::size_t{1});
+  bytes_ += slice.size();
+  head_ = (head_ - 1) & (capacity_ - 1);
+  ++count_;
+  ::new (static_cast<void*>(&slot(0))) Slice(std::move(slice));
+}
+
+// Moves the first `slices` slices to the end of `to`. Byte totals are the caller's business.
+void Chain::relocate_front(std::uint32_t slices, Chain& to) {
+  if (to.capacity_ - to.count_ < slices) to.grow(std::size_t{to.count_} + slices);
+  while (slices != 0) {
+    const std::uint32_t to_index = (to.head_ + to.count_) & (to.capacity_ - 1);
+    const std::uint32_t run = std::min({slices, capacity_ - head_, to.capacity_ - to_index});
+    relocate(to.slots() + to_index, slots() + head_, run);
+    to.count_ += run;
+    head_ = (head_ + run) & (capacity_ - 1);
+    count_ -= run;
+    slices -= run;
+  }
+}
+
+void Chain::append(Chain&& other) {
+  LINKSPAN_ASSERT(this != &other, "a chain cannot be appended to itself");
+  if (count_ == 0) {
+    *this = std::move(other);
+    return;
+  }
+  other.relocate_front(other.count_, *this);
+  bytes_ += std::exchange(other.bytes_, 0);
+  other.free_ring();
+}
+
+void Chain::prepend(Chain&& other) {
+  other.append(std::move(*this));
+  *this = std::move(other);
+}
+
+void Chain::append_joined(Slice slice) {
+  if (count_ != 0 && slot(count_ - 1).join(slice)) {
+    bytes_ += slice.size();
+    return;
+  }
+  append(std::move(slice));
+}
+
+Slice Chain::pop_front() noexcept {
+  LINKSPAN_ASSERT(count_ != 0, "pop_front of an empty chain");
+  Slice front = std::move(slot(0));
+  bytes_ -= front.size();
+  head_ = (head_ + 1) & (capacity_ - 1);
+  --count_;
+  return front;
+}
+
+Chain Chain::split_front(std::size_t size) {
+  LINKSPAN_ASSERT(size <= bytes_, "a chain is split inside its size");
+  Chain front;
+  if (size == bytes_) {
+    front.take(*this);
+    return front;
+  }
+  std::uint32_t whole = 0;
+  std::size_t left = size;
+  while (left >= slot(whole).size()) left -= slot(whole++).size();
+  relocate_front(whole, front);
+  front.bytes_ = size - left;
+  bytes_ -= size;
+  if (left != 0) front.append(slot(0).split_front(left));
+  return front;
+}
+
+void Chain::drop_front(std::size_t size) noexcept {
+  LINKSPAN_ASSERT(size <= bytes_, "dropped bytes are inside the chain");
+  while (size != 0) {
+    if (size < slot(0).size()) {
+      slot(0).drop_front(size);
+      bytes_ -= size;
+      return;
+    }
+    size -= slot(0).size();
+    static_cast<void>(pop_front());
+  }
+}
+
+void Chain::drop_back(std::size_t size) noexcept {
+  LINKSPAN_ASSERT(size <= bytes_, "dropped bytes are inside the chain");
+  bytes_ -= size;
+  while (size != 0) {
+    Slice& last = slot(count_ - 1);
+    if (size < last.size()) {
+      last.drop_back(size);
+      return;
+    }
+    size -= last.size();
+    const Slice gone = std::move(last);
+    --count_;
+  }
+}
+
+Chain Chain::share(std::size_t offset, std::size_t size) const {
+  LINKSPAN_ASSERT(offset <= bytes_ && size <= bytes_ - offset, "a shared part lies inside the chain");
+  Chain shared;
+  for (std::uint32_t i = 0; size != 0; ++i) {
+    const Slice& slice = slot(i);
+    if (offset >= slice.size()) {
+      offset -= slice.size();
+      continue;
+    }
+    const std::size_t part = std::min(size, slice.size() - offset);
+    shared.append(slice.slice(offset, part));
+    size -= part;
+    offset = 0;
+  }
+  return shared;
+}
+
+Chain::IovecExport Chain::export_iovec(std::span<iovec> out, std::size_t max_bytes) const noexcept {
+  IovecExport exported;
+  const auto limit = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count_));
+  for (std::uint32_t i = 0; i < limit && exported.bytes < max_bytes; ++i) {
+    const Slice& slice = slot(i);
+    const std::size_t size = std::min(slice.size(), max_bytes - exported.bytes);
+    out[i] = {const_cast<std::byte*>(slice.data()), size};
+    exported.bytes += size;
+    ++exported.count;
+  }
+  return exported;
+}
+
+void Chain::copy_to(std::span<std::byte> to, std::size_t offset, CopyPlace place) const noexcept {
+  LINKSPAN_ASSERT(offset <= bytes_ && to.size() <= bytes_ - offset, "copied bytes are inside the chain");
+  for (std::uint32_t i = 0; !to.empty(); ++i) {
+    const Slice& slice = slot(i);
+    if (offset >= slice.size()) {
+      offset -= slice.size();
+      continue;
+    }
+    const std::size_t part = std::min(to.size(), slice.size() - offset);
+    copy_bytes(to.data(), slice.data() + offset, part, place);
+    to = to.subspan(part);
+    offset = 0;
+  }
+}
+
+std::string Chain::to_string() const {
+  std::string text(bytes_, '\0');
+  copy_to(std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+Slice Chain::flatten(CopyPlace place) const {
+  if (count_ == 0) return {};
+  if (count_ == 1) return slot(0);
+  Block block = heap_allocator().allocate(bytes_);
+  if (!block) throw std::bad_alloc();
+  copy_to(block.writable().first(bytes_), 0, place);
+  return std::move(block).freeze_all(bytes_);
+}
+
+bool Chain::starts_with(std::string_view text) const noexcept {
+  if (text.size() > bytes_) return false;
+  for (std::uint32_t i = 0; !text.empty(); ++i) {
+    const std::string_view part = slot(i).view().substr(0, text.size());
+    if (!text.starts_with(part)) return false;
+    text.remove_prefix(part.size());
+  }
+  return true;
+}
+
+bool operator==(const Chain& a, std::string_view b) noexcept {
+  return a.bytes_ == b.size() && a.starts_with(b);
+}
+
+bool operator==(const Chain& a, const Chain& b) noexcept {
+  if (a.bytes_ != b.bytes_) return false;
+  std::string_view left;
+  std::string_view right;
+  std::uint32_t i = 0;
+  std::uint32_t j = 0;
+  for (std::size_t rest = a.bytes_; rest != 0;) {
+    if (left.empty()) left = a.slot(i++).view();
+    if (right.empty()) right = b.slot(j++).view();
+    const std::size_t part = std::min(left.size(), right.size());
+    if (left.substr(0, part) != right.substr(0, part)) return false;
+    left.remove_prefix(part);
+    right.remove_prefix(part);
+    rest -= part;
+  }
+  return true;
+}
+
+}  // namespace linkspan

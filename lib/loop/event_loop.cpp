@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/loop/event_loop.hpp"
+
+#include <algorithm>
+
+#include "lib/loop/guarded_call.hpp"
+#include "lib/loop/timer_wheel.hpp"
+#include "linkspan/base/assert.hpp"
+#include "linkspan/loop/timer.hpp"
+
+namespace linkspan {
+
+Engine::~Engine() = default;
+
+struct EventLoop::PostedTask {
+  unique_function<void()> function;
+  PostedTask* next = nullptr;
+};
+
+namespace {
+
+// In posted_: the loop takes no more tasks. Never dereferenced.
+template <class Node>
+Node* closed_mark() noexcept {
+  return reinterpret_cast<Node*>(std::uintptr_t{1});
+}
+
+}  // namespace
+
+EventLoop::EventLoop(EventLoopOptions options)
+    : options_(std::move(options)),
+      pool_(options_.pool),
+      copy_ledger_(CopyLedger::this_thread()),
+      now_(environment().clock.now()),
+      timers_(std::make_unique<TimerWheel>(now_)),
+      thread_(std::this_thread::get_id()) {}
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine, EventLoopOptions options) {
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(options)));
+  Result<std::unique_ptr<Engine>> made = engine(*loop);
+  if (!made) {
+    loop->shut_down_done_ = true;
+    return made.error();
+  }
+  loop->engine_ = std::move(made).value();
+  // A block that comes back after a refusal lets the engine try again.
+  loop->pool_.set_available_callback([engine_ptr = loop->engine_.get()] { engine_ptr->memory_available(); });
+  return loop;
+}
+
+EventLoop::~EventLoop() {
+  LINKSPAN_ASSERT(in_loop_thread(), "a loop is destroyed on its own thread");
+  if (!shut_down_done_) shut_down();
+  pool_.set_available_callback(nullptr);
+}
+
+bool EventLoop::in_loop_thread() const noexcept {
+  return std::this_thread::get_id() == thread_;
+}
+
+void EventLoop::run() {
+  LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
+  while (!stopping()) tick(Duration::max(), true);
+  shut_down();
+}
+
+void EventLoop::run_once(Duration max_wait) {
+  LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
+  tick(max_wait, true);
+}
+
+void EventLoop::tick(Duration max_wait, bool with_timers) {
+  counters_.ticks.add(1);
+  now_ = environment().clock.now();
+  if (with_timers) timers_->expire(now_, options_.timers_per_tick, counters_);
+  run_tasks(options_.tasks_per_tick);
+  run_deferred();
+
+  Duration wait = max_wait;
+  if (with_timers) {
+    const TimePoint next = timers_->next_expiry();
+    if (next != TimePoint::max()) {
+      wait = std::min(wait, std::max(next - environment().clock.now(), Duration::zero()));
+    }
+  }
+  if (ready_first_ != nullptr || !deferred_.empty()) wait = Duration::zero();
+  if (wait > Duration::zero()) {
+    // A post that comes after the check below sees the flag and wakes the engine.
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (posted_.load(std::memory_order_seq_cst) != nullptr || (with_timers && stopping())) {
+      wait = Duration::zero();
+    } else {
+      counters_.wake_ups.add(1);
+    }
+  }
+  engine_->poll(wait);
+  sleeping_.store(false, std::memory_order_relaxed);
+}
+
+void EventLoop::stop() noexcept {
+  stop_requested_.store(true, std::memory_order_seq_cst);
+  if (sleeping_.exchange(false, std::memory_order_seq_cst)) engine_->wake();
+}
+
+bool EventLoop::post(unique_function<void()> task) {
+  if (pending_tasks_.fetch_add(1, std::memory_order_relaxed) >= options_.max_pending_tasks) {
+    pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  auto node = std::make_unique<PostedTask>(PostedTask{std::move(task)});
+  PostedTask* newest = posted_.load(std::memory_order_relaxed);
+  do {
+    if (newest == closed_mark<PostedTask>()) {
+      pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
+      return false;
+    }
+    node->next = newest;
+  } while (!posted_.compare_exchange_weak(newest, node.get(), std::memory_order_seq_cst,
+                                          std::memory_order_relaxed));
+  static_cast<void>(node.release());
+  // Only an empty list can have been seen by a loop that went to sleep; so only its first task has to wake
+  // it.
+  if (newest == nullptr && sleeping_.exchange(false, std::memory_order_seq_cst)) engine_->wake();
+  return true;
+}
+
+// Appends what was posted to the ready tasks, oldest first, and leaves `mark` in its place.
+void EventLoop::take_posted(PostedTask* mark) noexcept {
+  if (posted_.load(std::memory_order_relaxed) == mark) return;
+  PostedTask* newest_first = posted_.exchange(mark, std::memory_order_acquire);
+  if (newest_first == nullptr) return;
+  PostedTask* last = newest_first;
+  PostedTask* first = nullptr;
+  while (newest_first != nullptr) {
+    PostedTask* task = std::exchange(newest_first, newest_first->next);
+    task->next = std::exchange(first, task);
+  }
+  (ready_first_ == nullptr ? ready_first_ : ready_last_->next) = first;
+  ready_last_ = last;
+}
+
+void EventLoop::run_tasks(std::size_t limit) {
+  if (posted_.load(std::memory_order_relaxed) != closed_mark<PostedTask>()) take_posted(nullptr);
+  for (; ready_first_ != nullptr && limit != 0; --limit) {
+    const std::unique_ptr<PostedTask> task(std::exchange(ready_first_, ready_first_->next));
+    pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
+    counters_.tasks.add(1);
+    guarded_call(task->function, "task", counters_);
+  }
+}
+
+void EventLoop::run_deferred() {
+  IntrusiveList<DeferredTask, DeferredTask> running;
+  running.splice_back(deferred_);
+  while (!running.empty()) {
+    auto run = [&task = running.pop_front()] { task.run_deferred(); };
+    guarded_call(run, "deferred task", counters_);
+  }
+}
+
+void EventLoop::shut_down() {
+  stop_requested_.store(true, std::memory_order_relaxed);
+  const TimePoint deadline = environment().clock.now() + options_.stop_deadline;
+  engine_->stop();
+  do {
+    tick(std::chrono::milliseconds(10), false);
+  } while ((!engine_->idle() || ready_first_ != nullptr || !deferred_.empty()) && now_ < deadline);
+  if (!engine_->idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
+  timers_->cancel_all();
+
+  // From here on post() refuses. What came before still runs, so that nobody waits for ever.
+  take_posted(closed_mark<PostedTask>());
+  while (ready_first_ != nullptr) run_tasks(options_.max_pending_tasks);
+  run_deferred();
+  shut_down_done_ = true;
+}
+
+}  // namespace linkspan

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/listener_core.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "lib/transport/socket_ops.hpp"
+#include "lib/transport/transport_core.hpp"
+#include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
+
+namespace linkspan {
+namespace {
+
+// How long a listener waits for descriptors or memory before it tries again.
+constexpr Duration kRetryDelay = std::chrono::milliseconds(50);
+
+}  // namespace
+
+ListenerCore::ListenerCore(TransportCore& transport, Socket socket, ListenerHandler& handler)
+    : transport_(transport),
+      handler_(&handler),
+      socket_(std::move(socket)),
+      retry_(transport.loop(), [this] { start_accepting(); }) {
+  const Endpoint local = local_endpoint_of(descriptor());
+  const std::string path = local.unix_path();
+  if (!path.empty() && path.front() != '@') unix_path_ = path;
+}
+
+ListenerCore::~ListenerCore() {
+  if (handle_ != nullptr) handle_->core_ = nullptr;
+}
+
+void ListenerCore::close() noexcept {
+  if (closed_) return;
+  closed_ = true;
+  handler_ = nullptr;
+  retry_.cancel();
+  if (!unix_path_.empty()) ::unlink(unix_path_.c_str());
+  stop_accepting();
+  bury_if_reaped();
+}
+
+void ListenerCore::bury_if_reaped() {
+  if (!closed_ || operations_ != 0 || !socket_) return;
+  forget_descriptor();
+  ::close(socket_.release());
+  transport_.bury(*this);
+}
+
+void ListenerCore::operation_finished() {
+  LINKSPAN_ASSERT(operations_ != 0, "each operation finishes once");
+  --operations_;
+  bury_if_reaped();
+}
+
+void ListenerCore::report_accepted(int accepted) {
+  Socket socket(accepted);
+  if (handler_ != nullptr) handler_->on_accept(std::move(socket));
+}
+
+bool ListenerCore::report_accept_error(int error) {
+  if (closed_) return false;
+  switch (classify_accept_error(error)) {
+    case AcceptError::nothing_waits:
+    case AcceptError::connection: return true;
+    case AcceptError::resources: break;
+  }
+  const std::error_code code = system_error_code(error);
+  log(LogLevel::warning, "transport", "accepting pauses for 50 ms: " + code.message());
+  stop_accepting();
+  retry_.start(kRetryDelay);
+  handler_->on_accept_error(code);
+  return false;
+}
+
+// --- Listener: the handle
+// --------------------------------------------------------------------------------------------
+
+ListenerHandler::~ListenerHandler() = default;
+void ListenerHandler::on_accept_error(std::error_code) {}
+
+Listener::Listener(ListenerCore* core) noexcept : core_(core) {
+  core_->handle_ = this;
+}
+
+Listener::Listener(Listener&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {
+  if (core_ != nullptr) core_->handle_ = this;
+}
+
+Listener& Listener::operator=(Listener&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  core_ = std::exchange(other.core_, nullptr);
+  if (core_ != nullptr) core_->handle_ = this;
+  return *this;
+}
+
+void Listener::close() noexcept {
+  if (core_ == nullptr) return;
+  ListenerCore* core = std::exchange(core_, nullptr);
+  core->handle_ = nullptr;
+  core->close();
+}
+
+Endpoint Listener::local_endpoint() const {
+  return core_ == nullptr ? Endpoint() : local_endpoint_of(core_->descriptor());
+}
+
+}  // namespace linkspan

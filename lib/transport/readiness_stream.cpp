@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/readiness_stream.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "lib/transport/received.hpp"
+#include "lib/transport/socket_ops.hpp"
+
+namespace linkspan {
+namespace {
+
+// One sendmsg: more slices than this only fill the socket buffer sooner.
+constexpr std::size_t kSendSlices = 64;
+// One tick of one stream, so that others get their turn.
+constexpr std::size_t kSendsPerTick = 4;
+constexpr std::size_t kAcceptsPerTick = 64;
+// sendmsg takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
+constexpr std::size_t kSendBytes = std::size_t{1} << 30;
+
+#ifdef MSG_NOSIGNAL
+constexpr int kSendFlags = MSG_NOSIGNAL;
+#else
+constexpr int kSendFlags = 0;  // SO_NOSIGPIPE is set on the socket
+#endif
+
+int accept_one(int listener) noexcept {
+#ifdef __linux__
+  return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+#else
+  const int accepted = ::accept(listener, nullptr, nullptr);
+  if (accepted >= 0) static_cast<void>(::fcntl(accepted, F_SETFD, FD_CLOEXEC));
+  return accepted;
+#endif
+}
+
+}  // namespace
+
+Block& ReadinessTransport::receive_block(bool bulk) noexcept {
+  // The rest of a block serves the next receive while it is half a block at least.
+  if (bulk) {
+    if (bulk_receive_.size() < kBulkReceiveBytes / 2)
+      bulk_receive_ = loop().pool().allocate(kBulkReceiveBytes);
+    if (bulk_receive_) return bulk_receive_;
+  }
+  if (receive_.size() < kReceiveBytes / 2) receive_ = loop().pool().allocate(kReceiveBytes);
+  return receive_;
+}
+
+ReadinessTransport& ReadinessStream::readiness_transport() const noexcept {
+  return static_cast<ReadinessTransport&>(transport());
+}
+
+void ReadinessStream::start_connect(const Endpoint& peer) {
+  const int result = ::connect(descriptor(), peer.address(), static_cast<socklen_t>(peer.address_size()));
+  if (result == 0) {
+    report_connected(0);
+  } else if (errno == EINPROGRESS || errno == EINTR) {
+    connecting_ = true;
+    waits_to_write_ = true;
+    wait_for(false, true);
+  } else {
+    report_connected(errno);  // EAGAIN too: a unix listener whose backlog is full
+  }
+}
+
+void ReadinessStream::update_receive(bool wanted) {
+  waits_to_read_ = wanted;
+  if (!ending()) wait_for(waits_to_read_, waits_to_write_);
+}
+
+void ReadinessStream::on_readable() {
+  if (waits_to_read_ && receive_wanted()) receive_once();
+}
+
+void ReadinessStream::receive_once() {
+  ReadinessTransport& pool = readiness_transport();
+  Block& block = pool.receive_block(bulk_);
+  if (!block) {
+    waits_to_read_ = false;
+    wait_for(false, waits_to_write_);
+    report_no_buffer();
+    return;
+  }
+  transport().loop().counters().system_calls.add(1);
+  const ssize_t received = ::recv(descriptor(), block.data(), block.size(), 0);
+  if (received == 0) {
+    report_receive_end();
+  } else if (received < 0) {
+    if (errno != EAGAIN && errno != EINTR) report_receive_error(errno);
+  } else {
+    const auto size = static_cast<std::size_t>(received);
+    bulk_ = size == block.size() || (bulk_ && size >= ReadinessTransport::kReceiveBytes / 2);
+    report_received(Chain(take_received(block, size, transport().loop().pool())));
+  }
+}
+
+void ReadinessStream::start_send() {
+  if (waits_to_write_) return;
+  for (std::size_t sends = 0; !queued().empty() && sends < kSendsPerTick; ++sends) {
+    std::array<iovec, kSendSlices> vectors;
+    const Chain::IovecExport exported = queued().export_iovec(vectors, kSendBytes);
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = exported.count;
+    transport().loop().counters().system_calls.add(1);
+    const ssize_t sent = ::sendmsg(descriptor(), &message, kSendFlags);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) {
+        report_send_error(errno);
+        return;
+      }
+      waits_to_write_ = true;
+      wait_for(waits_to_read_, true);
+      return;
+    }
+    report_sent(static_cast<std::size_t>(sent));
+    if (ending() || waits_to_write_) return;
+  }
+  if (!queued().empty()) mark_dirty();
+}
+
+void ReadinessStream::on_writable_again() {
+  if (!waits_to_write_ || ending()) return;
+  waits_to_write_ = false;
+  if (std::exchange(connecting_, false)) {
+    report_connected(take_socket_error(descriptor()));
+  } else {
+    continue_sending();
+  }
+  if (!ending()) wait_for(waits_to_read_, waits_to_write_);
+}
+
+void ReadinessStream::on_error() {
+  if (ending()) return;
+  if (connecting_) {
+    on_writable_again();
+    return;
+  }
+  // Data first: a reset does not overtake it. recv reports the error itself once the data is gone.
+  if (waits_to_read_ && receive_wanted()) {
+    receive_once();
+    return;
+  }
+  const int error = take_socket_error(descriptor());
+  report_broken(error != 0 ? error : ECONNRESET);
+}
+
+void ReadinessListener::on_acceptable() {
+  for (std::size_t i = 0; i < kAcceptsPerTick && !closed(); ++i) {
+    transport().loop().counters().system_calls.add(1);
+    const int accepted = accept_one(descriptor());
+    if (accepted >= 0) {
+      report_accepted(accepted);
+      continue;
+    }
+    const int error = errno;
+    if (!report_accept_error(error) || error == EAGAIN) return;
+  }
+}
+
+}  // namespace linkspan

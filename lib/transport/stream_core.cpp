@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/stream_core.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/transport/socket_ops.hpp"
+#include "lib/transport/transport_core.hpp"
+#include "linkspan/base/assert.hpp"
+
+namespace linkspan {
+
+StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
+    : transport_(transport),
+      handler_(&setup.handler),
+      options_(setup.options),
+      descriptor_(setup.socket.release()),
+      connected_(setup.peer == nullptr && !setup.error),
+      broken_(setup.error),
+      connect_to_(std::move(setup.peer)) {
+  mark_dirty();
+}
+
+StreamCore::~StreamCore() {
+  if (handle_ != nullptr) handle_->core_ = nullptr;
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+// --- the owner's calls
+// ---------------------------------------------------------------------------------------------
+
+void StreamCore::assert_open() const {
+  LINKSPAN_ASSERT(transport_.loop().in_loop_thread(), "a stream is used on its loop's thread");
+  LINKSPAN_ASSERT(!closed_, "a stream is not used in or after on_closed");
+}
+
+void StreamCore::mark_dirty() noexcept {
+  transport_.add_dirty(*this);
+}
+
+void StreamCore::start_read() {
+  assert_open();
+  LINKSPAN_ASSERT(pauses_ != 0, "each start_read answers one pause; a stream starts paused");
+  if (--pauses_ == 0) mark_dirty();
+}
+
+void StreamCore::pause_read() {
+  assert_open();
+  if (++pauses_ == 1) mark_dirty();
+}
+
+void StreamCore::write(Chain&& data, WriteCompletion completion) {
+  assert_open();
+  std::error_code refused;
+  if (aborting_ || ending_) {
+    refused = make_error_code(errc::cancelled);
+  } else if (broken_) {
+    refused = broken_;
+  } else if (shutdown_requested_) {
+    refused = make_error_code(errc::shut_down);
+  }
+  const std::uint64_t begin = queued_position_;
+  const bool empty = data.empty() || refused;
+  if (refused) {
+    released_.append(std::move(data));  // a borrow's completion must not run inside this call
+  } else {
+    queued_position_ += data.size();
+    queued_.append(std::move(data));
+    if (queued_.size() > options_.high_watermark_bytes) writable_ = false;
+  }
+  if (completion) {
+    writes_.push_back({begin, queued_position_, refused, std::move(completion)});
+  } else if (empty) {
+    return;
+  }
+  mark_dirty();
+}
+
+void StreamCore::flush() {
+  assert_open();
+  // Results are recorded, not reported: no callback runs inside a call.
+  if (recording_ || !connected_ || sending_ || broken_ || ending_ || aborting_ || queued_.empty()) return;
+  recording_ = true;
+  start_send();
+  recording_ = false;
+  mark_dirty();
+}
+
+void StreamCore::shutdown_write() {
+  assert_open();
+  shutdown_requested_ = true;
+  mark_dirty();
+}
+
+void StreamCore::close(Duration deadline) {
+  assert_open();
+  if (closing_ || aborting_) return;
+  closing_ = true;
+  shutdown_requested_ = true;
+  start_deadline(deadline);
+  mark_dirty();
+}
+
+void StreamCore::abort() {
+  assert_open();
+  aborting_ = true;
+  mark_dirty();
+}
+
+void StreamCore::abandon() noexcept {
+  handler_ = nullptr;
+  handle_ = nullptr;
+  if (closed_) return;
+  aborting_ = true;
+  mark_dirty();
+}
+
+void StreamCore::stop() noexcept {
+  aborting_ = true;
+  mark_dirty();
+}
+
+// --- bringing the stream up to date
+// --------------------------------------------------------------------------------
+
+void StreamCore::service() {
+  if (closed_) return;
+  report_progress();
+  if (aborting_ && !ending_) finish(make_error_code(errc::aborted), true);
+  if (ending_) {
+    close_if_reaped();
+    return;
+  }
+  if (!connected_) {
+    if (broken_) {
+      fail_to_open(broken_);
+    } else if (connect_to_ != nullptr) {
+      const Endpoint peer = *std::exchange(connect_to_, nullptr);
+      start_deadline(options_.connect_timeout);
+      start_connect(peer);
+    }
+    return;
+  }
+  if (!open_reported_) {
+    open_reported_ = true;
+    if (!closing_) deadline_.reset();  // that of connecting
+    if (handler_ != nullptr) handler_->on_open();
+  }
+  deliver();
+  if (ending_) return;
+  update_receive(receive_wanted());
+  continue_sending();
+}
+
+void StreamCore::continue_sending() {
+  if (closed_ || ending_) return;
+  if (connected_ && !sending_ && !broken_ && !queued_.empty()) start_send();
+  settle();
+}
+
+bool StreamCore::receive_wanted() const noexcept {
+  // A stream that closes goes on receiving, and discards, so that its peer can finish.
+  return connected_ && !ending_ && !aborting_ && !receive_ended_ && (pauses_ == 0 || closing_);
+}
+
+bool StreamCore::nothing_unread() const noexcept {
+  if (closing_) return true;
+  return held_.empty() && (receive_ended_ || unread_bytes(descriptor_) == 0);
+}
+
+// Decides what can be decided; every path that changes something ends here.
+void StreamCore::settle() {
+  if (closed_ || ending_) return;
+  complete_writes();
+  if (broken_ && !sending_) {
+    fail_writes(broken_);
+    if (!write_closed_reported_) {
+      write_closed_reported_ = true;
+      if (handler_ != nullptr) handler_->on_write_closed(broken_);
+    }
+  }
+  if (closed_ || ending_) return;
+  if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queued_.empty() && !sending_) {
+    shutdown_done_ = true;
+    ::shutdown(descriptor_, SHUT_WR);
+    if (closing_) start_deadline(options_.linger);
+  }
+  if (aborting_) {
+    finish(make_error_code(errc::aborted), true);
+  } else if (broken_ && !sending_ && broken_ != errc::connection_lost) {
+    // Our own failure, in the middle of the data: only a reset keeps the peer from taking it for the end.
+    finish(broken_, true);
+  } else if (broken_ && !sending_ && nothing_unread()) {
+    finish(broken_, false);
+  } else if (shutdown_done_ && (end_reported_ || (closing_ && receive_ended_))) {
+    finish({}, false);
+  }
+}
+
+void StreamCore::deliver() {
+  while (reading() && !held_.empty() && handler_ != nullptr) {
+    Chain data = std::move(held_);
+    handler_->on_read(std::move(data));
+  }
+  if (closing_) held_.clear();
+  if (reading() && held_.empty() && receive_ended_ && !end_reported_ && !broken_ && !aborting_) {
+    end_reported_ = true;
+    if (handler_ != nullptr) handler_->on_end();
+  }
+  settle();
+}
+
+// --- the backend's reports
+// -----------------------------------------------------------------------------------------
+
+void StreamCore::report_connected(int error) {
+  if (closed_ || ending_) return;
+  if (error != 0) {
+    fail_to_open(system_error_code(error));
+    return;
+  }
+  connected_ = true;
+  service();
+}
+
+void StreamCore::fail_to_open(std::error_code error) {
+  if (closed_ || ending_) return;
+  broken_ = error;
+  write_closed_reported_ = true;  // it never was open
+  finish(error, false);
+}
+
+void StreamCore::report_received(Chain&& data) {
+  transport_.loop().counters().bytes_received.add(data.size());
+  if (closed_ || ending_ || aborting_ || closing_ || handler_ == nullptr) {
+    data.clear();
+    return;
+  }
+  if (reading() && held_.empty()) {
+    handler_->on_read(std::move(data));
+  } else {
+    held_.append(std::move(data));
+  }
+}
+
+void StreamCore::report_receive_end() {
+  if (closed_ || ending_) return;
+  receive_ended_ = true;
+  deliver();
+  if (!closed_ && !ending_) update_receive(false);
+}
+
+void StreamCore::report_receive_error(int error) {
+  if (closed_ || ending_) return;
+  receive_ended_ = true;
+  report_broken(error);
+}
+
+void StreamCore::report_broken(int error) {
+  if (closed_ || ending_) return;
+  if (!broken_) broken_ = stream_error(error);
+  settle();
+}
+
+void StreamCore::report_no_buffer() noexcept {
+  transport_.add_starved(*this);
+}
+
+void StreamCore::report_sent(std::size_t bytes) {
+  transport_.loop().counters().bytes_sent.add(bytes);
+  sent_position_ += bytes;
+  progress_ += bytes;
+  released_.append(queued_.split_front(bytes));
+  if (!writable_ && queued_.size() <= options_.low_watermark_bytes) {
+    writable_ = true;
+    report_writable_ = true;
+  }
+  if (!recording_) report_progress();
+}
+
+void StreamCore::report_send_error(int error) {
+  if (closed_ || ending_) return;
+  if (!broken_) broken_ = stream_error(error);
+  if (!recording_) settle();  // flush(): service() follows
+}
+
+void StreamCore::operation_finished() {
+  LINKSPAN_ASSERT(operations_ != 0, "each operation finishes once");
+  if (--operations_ == 0 && ending_) mark_dirty();
+}
+
+// Runs the callbacks for what has been accepted. Memory goes first: its owners may want it back at once.
+void StreamCore::report_progress() {
+  if (!released_.empty()) {
+    Chain gone = std::move(released_);
+    gone.clear();
+  }
+  if (progress_ != 0) {
+    const std::size_t bytes = std::exchange(progress_, 0);
+    if (handler_ != nullptr && !aborting_) handler_->on_write_progress(bytes);
+  }
+  if (!closed_) complete_writes();
+  if (report_writable_) {
+    report_writable_ = false;
+    if (handler_ != nullptr && !aborting_ && writable_) handler_->on_writable();
+  }
+}
+
+void StreamCore::complete_writes() {
+  while (!writes_.empty() && writes_.front().end <= sent_position_) {
+    PendingWrite write = writes_.pop_front();
+    write.completion(write.refused, static_cast<std::size_t>(write.end - write.begin));
+  }
+}
+
+// Fails what is queued, in order. The bytes stay in queued_, which on_closed hands back.
+void StreamCore::fail_writes(std::error_code error) {
+  // Only those that are here now: a completion that writes again must not keep the loop here for ever.
+  for (std::size_t count = writes_.size(); count != 0; --count) {
+    PendingWrite write = writes_.pop_front();
+    const std::uint64_t accepted = std::clamp(sent_position_, write.begin, write.end) - write.begin;
+    write.completion(write.refused ? write.refused : error, static_cast<std::size_t>(accepted));
+  }
+}
+
+// --- the end
+// ---------------------------------------------------------------------------------------------------------
+
+void StreamCore::finish(std::error_code error, bool with_reset) {
+  ending_ = true;
+  end_error_ = error;
+  end_with_reset_ = with_reset;
+  deadline_.reset();
+  cancel_operations();
+  close_if_reaped();
+}
+
+void StreamCore::close_if_reaped() {
+  if (closed_ || !ending_ || operations_ != 0) return;
+  report_progress();
+  fail_writes(aborting_ ? make_error_code(errc::cancelled) : end_error_);
+  if (!writes_.empty()) {  // a completion wrote again; it was refused, and completes before on_closed
+    mark_dirty();
+    return;
+  }
+  if (descriptor_ >= 0) {
+    forget_descriptor();
+    if (end_with_reset_) reset_on_close(descriptor_);
+    ::close(std::exchange(descriptor_, -1));
+  }
+  released_.clear();
+  held_.clear();
+  closed_ = true;
+  Chain unsent = std::move(queued_);
+  transport_.bury(*this);
+  if (StreamHandler* handler = std::exchange(handler_, nullptr)) {
+    handler->on_closed(end_error_, std::move(unsent));
+  }
+}
+
+void StreamCore::start_deadline(Duration deadline) {
+  if (deadline_ == nullptr) {
+    deadline_ = std::make_unique<Timer>(transport_.loop(), [this] { deadline_passed(); });
+  }
+  deadline_->start(deadline);
+}
+
+void StreamCore::deadline_passed() {
+  if (closed_ || ending_) return;
+  if (!connected_ && !closing_) {
+    fail_to_open(make_error_code(errc::timed_out));
+  } else if (shutdown_done_) {
+    finish({}, false);  // everything was sent; the peer only did not end its own side in time
+  } else {
+    finish(make_error_code(errc::timed_out), true);
+  }
+}
+
+// --- Stream: the handle
+// ----------------------------------------------------------------------------------------------
+
+StreamHandler::~StreamHandler() = default;
+void StreamHandler::on_open() {}
+void StreamHandler::on_write_progress(std::size_t) {}
+void StreamHandler::on_writable() {}
+void StreamHandler::on_write_closed(std::error_code) {}
+
+Stream::Stream(StreamCore* core) noexcept : core_(core) {
+  core_->handle_ = this;
+}
+
+Stream::Stream(Stream&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {
+  if (core_ != nullptr) core_->handle_ = this;
+}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  if (this == &other) return *this;
+  if (core_ != nullptr) core_->abandon();
+  core_ = std::exchange(other.core_, nullptr);
+  if (core_ != nullptr) core_->handle_ = this;
+  return *this;
+}
+
+Stream::~Stream() {
+  if (core_ != nullptr) core_->abandon();
+}
+
+namespace {
+
+StreamCore& opened(StreamCore* core) {
+  LINKSPAN_ASSERT(core != nullptr, "a stream is not used after on_closed");
+  return *core;
+}
+
+}  // namespace
+
+void Stream::start_read() {
+  opened(core_).start_read();
+}
+void Stream::pause_read() {
+  opened(core_).pause_read();
+}
+void Stream::write(Chain&& data, WriteCompletion completion) {
+  opened(core_).write(std::move(data), std::move(completion));
+}
+void Stream::flush() {
+  opened(core_).flush();
+}
+void Stream::shutdown_write() {
+  opened(core_).shutdown_write();
+}
+void Stream::close(Duration deadline) {
+  opened(core_).close(deadline);
+}
+void Stream::abort() {
+  opened(core_).abort();
+}
+std::size_t Stream::queued_bytes() const noexcept {
+  return opened(core_).queued_bytes();
+}
+bool Stream::writable() const noexcept {
+  return opened(core_).writable();
+}
+Endpoint Stream::local_endpoint() const {
+  return local_endpoint_of(opened(core_).descriptor());
+}
+Endpoint Stream::peer_endpoint() const {
+  return peer_endpoint_of(opened(core_).descriptor());
+}
+EventLoop& Stream::loop() const noexcept {
+  return opened(core_).transport().loop();
+}
+
+}  // namespace linkspan

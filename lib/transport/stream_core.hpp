@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// StreamCore: everything of the stream contract that does not depend on how a transport talks to the kernel.
+// Write queue and completions, pauses, the order of data, end and error, close, abort and the one on_closed
+// are decided here, once for all transports. A backend derives from it and only starts, stops and reports
+// kernel operations.
+//
+// Calls of the owner change state and mark the stream dirty; the transport services dirty streams at the
+// beginning of its poll. So callbacks come from service() and from the backend's reports, never from inside a
+// call.
+//
+// Owned by the transport, which deletes it after on_closed, when no function of it is on the stack.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <system_error>
+
+#include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/base/ring_queue.hpp"
+#include "linkspan/buffer/chain.hpp"
+#include "linkspan/loop/timer.hpp"
+#include "linkspan/transport/socket.hpp"
+#include "linkspan/transport/stream.hpp"
+
+namespace linkspan {
+
+class TransportCore;
+struct OpenTag;
+struct DirtyTag;
+struct StarvedTag;
+
+/// What a stream starts from.
+struct StreamSetup {
+  Socket socket;
+  std::unique_ptr<Endpoint> peer;  // to connect to; nullptr when the socket is connected
+  std::error_code error;           // why there is no socket
+  const StreamOptions& options;
+  StreamHandler& handler;
+};
+
+class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public ListNode<StarvedTag> {
+ public:
+  StreamCore(TransportCore& transport, StreamSetup setup);
+  virtual ~StreamCore();
+
+  [[nodiscard]] Stream make_handle() noexcept { return Stream(this); }
+
+  // The owner's calls: see Stream.
+  void start_read();
+  void pause_read();
+  void write(Chain&& data, WriteCompletion completion);
+  void flush();
+  void shutdown_write();
+  void close(Duration deadline);
+  void abort();
+  void abandon() noexcept;
+  [[nodiscard]] std::size_t queued_bytes() const noexcept { return queued_.size(); }
+  [[nodiscard]] bool writable() const noexcept { return writable_; }
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  [[nodiscard]] TransportCore& transport() const noexcept { return transport_; }
+
+  // The transport's calls.
+  /// Brings the stream up to date with what its owner asked for.
+  void service();
+  /// The loop stops.
+  void stop() noexcept;
+
+ protected:
+  // What a backend does. Only called from service() and the reports below.
+
+  /// Starts connecting to `peer`; ends in report_connected.
+  virtual void start_connect(const Endpoint& peer) = 0;
+  /// Starts or stops receiving. Reports may still come after a stop; they are kept. While it does not
+  /// receive, a backend watches for a reset. Called whenever either may have changed; `wanted` is often what
+  /// it was.
+  virtual void update_receive(bool wanted) = 0;
+  /// Sends the head of queued(); called when it is not empty and no send is in flight. Ends in report_sent or
+  /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
+  /// continue_sending.
+  virtual void start_send() = 0;
+  /// Asks the kernel to give all operations back. Called once.
+  virtual void cancel_operations() = 0;
+  /// The descriptor is about to be closed; nothing is in flight.
+  virtual void forget_descriptor() {}
+
+  [[nodiscard]] const Chain& queued() const noexcept { return queued_; }
+  [[nodiscard]] bool receive_wanted() const noexcept;
+  [[nodiscard]] bool ending() const noexcept { return ending_; }
+  void mark_dirty() noexcept;
+
+  // What a backend reports. Each may run callbacks; afterwards the stream may be closed (but is still there).
+
+  void report_connected(int error);
+  void report_received(Chain&& data);
+  void report_receive_end();
+  /// Receiving failed with `error`: nothing more can be read.
+  void report_receive_error(int error);
+  /// The pool had no block; the transport calls update_receive again when one is back.
+  void report_no_buffer() noexcept;
+  /// `bytes` of the head of queued() were accepted. They are released.
+  void report_sent(std::size_t bytes);
+  void report_send_error(int error);
+  /// A reset was seen while not receiving.
+  void report_broken(int error);
+  /// A kernel operation has come back: the last one lets a stream that ends be closed.
+  void operation_started() noexcept { ++operations_; }
+  void operation_finished();
+  void continue_sending();
+
+  /// A send is in the kernel's hands: queued slices must stay, and what it did is not known yet.
+  bool sending_ = false;
+  std::uint32_t operations_ = 0;
+
+ private:
+  friend class Stream;
+
+  struct PendingWrite {
+    std::uint64_t begin = 0;  // position in the stream, of its first byte
+    std::uint64_t end = 0;    // and behind its last one
+    std::error_code refused;  // set when it was refused at the call; then begin == end
+    WriteCompletion completion;
+  };
+
+  void assert_open() const;
+  void fail_to_open(std::error_code error);
+  void report_progress();
+  void complete_writes();
+  void fail_writes(std::error_code error);
+  void deliver();
+  void settle();
+  void finish(std::error_code error, bool with_reset);
+  void close_if_reaped();
+  void start_deadline(Duration deadline);
+  void deadline_passed();
+  [[nodiscard]] bool nothing_unread() const noexcept;
+  [[nodiscard]] bool reading() const noexcept { return pauses_ == 0 && !closing_ && !aborting_ && !ending_; }
+
+  TransportCore& transport_;
+  StreamHandler* handler_;    // nullptr once the owner has let go
+  Stream* handle_ = nullptr;  // the owner's, told when this goes
+  StreamOptions options_;
+  int descriptor_;
+
+  std::uint32_t pauses_ = 1;
+  bool connected_ : 1;
+  bool open_reported_ : 1 = false;
+  bool writable_ : 1 = true;
+  bool report_writable_ : 1 = false;
+  bool shutdown_requested_ : 1 = false;
+  bool shutdown_done_ : 1 = false;
+  bool write_closed_reported_ : 1 = false;
+  bool receive_ended_ : 1 = false;  // nothing more comes from the kernel
+  bool end_reported_ : 1 = false;
+  bool closing_ : 1 = false;
+  bool aborting_ : 1 = false;
+  bool ending_ : 1 = false;  // operations are being reaped; on_closed comes next
+  bool end_with_reset_ : 1 = false;
+  bool closed_ : 1 = false;
+  bool recording_ : 1 = false;  // flush() runs: what happens is reported by service()
+
+  std::error_code broken_;     // why nothing can be sent any more
+  std::error_code end_error_;  // what on_closed will say
+
+  std::unique_ptr<Endpoint> connect_to_;  // until connecting has started
+
+  Chain queued_;                       // not accepted by the kernel yet
+  Chain released_;                     // accepted, to be released outside of calls
+  Chain held_;                         // received while paused
+  std::size_t progress_ = 0;           // accepted, not reported yet
+  std::uint64_t queued_position_ = 0;  // stream position behind queued_
+  std::uint64_t sent_position_ = 0;    // and of its beginning
+  RingQueue<PendingWrite> writes_;     // those with a completion, or without bytes
+  std::unique_ptr<Timer> deadline_;    // of connecting, then of closing
+};
+
+}  // namespace linkspan

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/transport_core.hpp"
+
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "lib/transport/socket_ops.hpp"
+#include "linkspan/base/assert.hpp"
+
+namespace linkspan {
+
+Transport& Transport::of(EventLoop& loop) noexcept {
+  auto* transport = dynamic_cast<Transport*>(&loop.engine());
+  LINKSPAN_ASSERT(transport != nullptr, "the engine of this loop is a transport");
+  return *transport;
+}
+
+TransportCore::~TransportCore() {
+  delete_all();
+}
+
+void TransportCore::delete_all() noexcept {
+  while (!streams_.empty()) delete &streams_.pop_front();
+  while (!listeners_.empty()) delete &listeners_.pop_front();
+  delete_buried();
+}
+
+Result<Listener> TransportCore::listen(const Endpoint& endpoint, const ListenOptions& options,
+                                       ListenerHandler& handler) {
+  LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
+  if (stopping_)
+    return Error(errc::stopped, "listening on " + endpoint.to_string() + ": the loop is stopping");
+  Result<Socket> socket = make_listening_socket(endpoint, options);
+  if (!socket) return socket.error();
+  ListenerCore& listener = *make_listener(std::move(socket).value(), handler).release();
+  listeners_.push_back(listener);
+  listener.start_accepting();
+  return listener.make_handle();
+}
+
+Stream TransportCore::connect(const Endpoint& endpoint, const StreamOptions& options,
+                              StreamHandler& handler) {
+  StreamSetup setup{Socket(), std::make_unique<Endpoint>(endpoint), {}, options, handler};
+  if (endpoint.family() == AF_UNSPEC) {
+    setup.error = make_error_code(errc::invalid_argument);
+  } else if (Result<Socket, std::error_code> socket = make_stream_socket(endpoint.family())) {
+    setup.socket = std::move(socket).value();
+  } else {
+    setup.error = socket.error();
+  }
+  return adopt(std::move(setup));
+}
+
+Stream TransportCore::open(Socket socket, const StreamOptions& options, StreamHandler& handler) {
+  return adopt({std::move(socket), nullptr, {}, options, handler});
+}
+
+Stream TransportCore::adopt(StreamSetup setup) {
+  LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
+  if (setup.socket) {
+    const bool is_unix = local_endpoint_of(setup.socket.descriptor()).is_unix();
+    prepare_stream_socket(setup.socket.descriptor(), setup.options.no_delay && !is_unix);
+  } else if (!setup.error) {
+    setup.error = make_error_code(errc::invalid_argument);
+  }
+  StreamCore& stream = *make_stream(std::move(setup)).release();
+  streams_.push_back(stream);
+  if (stopping_) stream.stop();
+  return stream.make_handle();
+}
+
+void TransportCore::poll(Duration timeout) {
+  delete_buried();
+  feed_starved();
+  service_dirty();
+  wait(dirty_.empty() ? timeout : Duration::zero());
+}
+
+void TransportCore::service_dirty() {
+  IntrusiveList<StreamCore, DirtyTag> servicing;
+  servicing.splice_back(dirty_);
+  while (!servicing.empty()) servicing.pop_front().service();
+}
+
+void TransportCore::memory_available() noexcept {
+  memory_available_.store(true, std::memory_order_release);
+  wake();
+}
+
+void TransportCore::feed_starved() {
+  if (!memory_available_.load(std::memory_order_relaxed)) return;
+  memory_available_.store(false, std::memory_order_relaxed);
+  IntrusiveList<StreamCore, StarvedTag> hungry;
+  hungry.splice_back(starved_);
+  while (!hungry.empty()) hungry.pop_front().service();
+  memory_returned();
+}
+
+void TransportCore::stop() noexcept {
+  stopping_ = true;
+  for (StreamCore* stream = streams_.first(); stream != nullptr; stream = streams_.next(*stream))
+    stream->stop();
+  for (ListenerCore* listener = listeners_.first(); listener != nullptr;) {
+    ListenerCore* next = listeners_.next(*listener);
+    listener->close();
+    listener = next;
+  }
+}
+
+bool TransportCore::idle() const noexcept {
+  return streams_.empty() && listeners_.empty() && nothing_in_flight();
+}
+
+void TransportCore::add_dirty(StreamCore& stream) noexcept {
+  if (!static_cast<ListNode<DirtyTag>&>(stream).linked()) dirty_.push_back(stream);
+}
+
+void TransportCore::add_starved(StreamCore& stream) noexcept {
+  if (!static_cast<ListNode<StarvedTag>&>(stream).linked()) starved_.push_back(stream);
+}
+
+void TransportCore::bury(StreamCore& stream) noexcept {
+  static_cast<ListNode<OpenTag>&>(stream).unlink();
+  static_cast<ListNode<DirtyTag>&>(stream).unlink();
+  static_cast<ListNode<StarvedTag>&>(stream).unlink();
+  buried_streams_.push_back(stream);
+}
+
+void TransportCore::bury(ListenerCore& listener) noexcept {
+  listener.unlink();
+  buried_listeners_.push_back(listener);
+}
+
+void TransportCore::delete_buried() noexcept {
+  while (!buried_streams_.empty()) delete &buried_streams_.pop_front();
+  while (!buried_listeners_.empty()) delete &buried_listeners_.pop_front();
+}
+
+}  // namespace linkspan

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// TransportCore: what all transports share: the open streams and listeners, which of them wait for service,
+// for a block of the pool, or for deletion, and the order of a poll.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+
+#include "lib/transport/listener_core.hpp"
+#include "lib/transport/stream_core.hpp"
+#include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/transport/transport.hpp"
+
+namespace linkspan {
+
+class TransportCore : public Transport {
+ public:
+  explicit TransportCore(EventLoop& loop) noexcept : loop_(loop) {}
+  ~TransportCore() override;
+
+  Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
+                          ListenerHandler& handler) final;
+  Stream connect(const Endpoint& endpoint, const StreamOptions& options, StreamHandler& handler) final;
+  Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
+
+  void poll(Duration timeout) final;
+  void stop() noexcept final;
+  bool idle() const noexcept final;
+  void memory_available() noexcept final;
+
+  [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
+
+  void add_dirty(StreamCore& stream) noexcept;
+  void add_starved(StreamCore& stream) noexcept;
+  /// Takes a closed stream or listener out of everything; it is deleted by the next poll.
+  void bury(StreamCore& stream) noexcept;
+  void bury(ListenerCore& listener) noexcept;
+
+ protected:
+  [[nodiscard]] virtual std::unique_ptr<StreamCore> make_stream(StreamSetup setup) = 0;
+  [[nodiscard]] virtual std::unique_ptr<ListenerCore> make_listener(Socket socket,
+                                                                    ListenerHandler& handler) = 0;
+  /// Submits what was started, waits at most `timeout`, and dispatches a bounded number of events.
+  virtual void wait(Duration timeout) = 0;
+  /// The pool can serve again after it has refused a block.
+  virtual void memory_returned() {}
+  /// Nothing of the transport itself is in the kernel's hands.
+  [[nodiscard]] virtual bool nothing_in_flight() const noexcept { return true; }
+
+  /// For destructors of backends: deletes what is left, while the backend's own parts still exist.
+  void delete_all() noexcept;
+
+ private:
+  Stream adopt(StreamSetup setup);
+  void service_dirty();
+  void feed_starved();
+  void delete_buried() noexcept;
+
+  EventLoop& loop_;
+  IntrusiveList<StreamCore, OpenTag> streams_;
+  IntrusiveList<ListenerCore, OpenTag> listeners_;
+  IntrusiveList<StreamCore, DirtyTag> dirty_;
+  IntrusiveList<StreamCore, StarvedTag> starved_;  // want to receive, but the pool had no block
+  IntrusiveList<StreamCore, OpenTag> buried_streams_;
+  IntrusiveList<ListenerCore, OpenTag> buried_listeners_;
+  bool stopping_ = false;
+  std::atomic<bool> memory_available_{false};
+};
+
+}  // namespace linkspan
