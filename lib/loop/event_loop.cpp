@@ -76,6 +76,7 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
   if (with_timers) timers_->expire(now_, options_.timers_per_tick, counters_);
   run_tasks(options_.tasks_per_tick);
   run_deferred();
+  engine_->prepare();
 
   Duration wait = max_wait;
   if (with_timers) {

@@ -6,9 +6,8 @@
 // are decided here, once for all transports. A backend derives from it and only starts, stops and reports
 // kernel operations.
 //
-// Calls of the owner change state and mark the stream dirty; the transport services dirty streams at the
-// beginning of its poll. So callbacks come from service() and from the backend's reports, never from inside a
-// call.
+// Calls of the owner change state and mark the stream dirty; the transport services dirty streams before each
+// poll. So callbacks come from service() and from the backend's reports, never from inside a call.
 //
 // Owned by the transport, which deletes it after on_closed, when no function of it is on the stack.
 #pragma once

@@ -71,10 +71,13 @@ Stream TransportCore::adopt(StreamSetup setup) {
   return stream.make_handle();
 }
 
-void TransportCore::poll(Duration timeout) {
+void TransportCore::prepare() {
   delete_buried();
   feed_starved();
   service_dirty();
+}
+
+void TransportCore::poll(Duration timeout) {
   wait(dirty_.empty() ? timeout : Duration::zero());
 }
 

@@ -26,6 +26,7 @@ class TransportCore : public Transport {
   Stream connect(const Endpoint& endpoint, const StreamOptions& options, StreamHandler& handler) final;
   Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
 
+  void prepare() final;
   void poll(Duration timeout) final;
   void stop() noexcept final;
   bool idle() const noexcept final;

@@ -3,7 +3,7 @@
 //
 // Engine: what an EventLoop waits on. Transports implement it; the loop knows nothing else of them.
 // Not for: users of streams and channels.
-// Cost: one poll a tick.
+// Cost: one prepare and one poll a tick.
 // Threads: the loop's thread only, but for wake().
 #pragma once
 
@@ -28,8 +28,12 @@ class LINKSPAN_API Engine {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Starts what was asked for since the last call, waits for events for at most `timeout` (0: not at all;
-  /// Duration::max(): until there is one), and dispatches a bounded number of them.
+  /// Starts what was asked for since the last call, which may run callbacks. Comes before each poll, and
+  /// before the loop decides how long that may wait: the callbacks may start timers and defer tasks.
+  virtual void prepare() {}
+
+  /// Waits for events for at most `timeout` (0: not at all; Duration::max(): until there is one), and
+  /// dispatches a bounded number of them.
   virtual void poll(Duration timeout) = 0;
 
   /// Makes the poll that runs now, or else the next one, return without waiting. Any thread.
