@@ -15,7 +15,7 @@
 #if LINKSPAN_HAVE_EPOLL
 #include "lib/transport/epoll/epoll_transport.hpp"
 #endif
-#if LINKSPAN_HAVE_ASIO && __has_include("lib/transport/asio/asio_transport.hpp")
+#if LINKSPAN_HAVE_ASIO
 #include "lib/transport/asio/asio_transport.hpp"
 #endif
 
@@ -41,7 +41,7 @@ constexpr Candidate kCandidates[] = {
 #else
     {"epoll", nullptr},
 #endif
-#if LINKSPAN_HAVE_ASIO && __has_include("lib/transport/asio/asio_transport.hpp")
+#if LINKSPAN_HAVE_ASIO
     {"asio", &make_asio_transport},
 #else
     {"asio", nullptr},
