@@ -9,7 +9,7 @@
 
 #include "linkspan/base/log.hpp"
 #include "linkspan/transport/transport.hpp"
-#if LINKSPAN_HAVE_IO_URING && __has_include("lib/transport/uring/uring_transport.hpp")
+#if LINKSPAN_HAVE_IO_URING
 #include "lib/transport/uring/uring_transport.hpp"
 #endif
 #if LINKSPAN_HAVE_EPOLL
@@ -31,7 +31,7 @@ struct Candidate {
 
 // In the order in which `auto` tries them.
 constexpr Candidate kCandidates[] = {
-#if LINKSPAN_HAVE_IO_URING && __has_include("lib/transport/uring/uring_transport.hpp")
+#if LINKSPAN_HAVE_IO_URING
     {"io_uring", &make_uring_transport},
 #else
     {"io_uring", nullptr},

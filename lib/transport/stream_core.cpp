@@ -86,6 +86,7 @@ void StreamCore::flush() {
   if (recording_ || !connected_ || sending_ || broken_ || ending_ || aborting_ || queued_.empty()) return;
   recording_ = true;
   start_send();
+  submit_sends();
   recording_ = false;
   mark_dirty();
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Ring: one io_uring: set-up with what the kernel takes, submission, waiting, and dispatch of completions.
+// Belongs to the thread that creates it.
+#pragma once
+
+#include <liburing.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "linkspan/base/clock.hpp"
+#include "linkspan/base/counter.hpp"
+#include "linkspan/base/result.hpp"
+
+namespace linkspan {
+
+/// What the transport may use of what a kernel offers. The defaults are for use, others for tests.
+struct UringOptions {
+  /// A full submission queue is submitted early, so a small one only costs system calls. These two, and a
+  /// page for the buffer ring, fit into 64 KiB, which is the least limit of locked memory in use.
+  unsigned submission_entries = 256;
+  /// An overflow loses nothing, but ends multishot operations.
+  unsigned completion_entries = 2048;
+  /// What is asked for at set-up; dropped one by one while the kernel refuses.
+  unsigned setup_flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+  /// So that tasks and timers get their turn.
+  unsigned completions_per_poll = 256;
+  bool multishot_accept = true;
+  bool multishot_receive = true;
+  /// Blocks in the buffer ring, a power of two of at most 64: 64 KiB each, which is 4 MiB for a loop, and
+  /// what the loop can be handed in one tick. A receive needs a block only from its data's arrival to its
+  /// delivery, so this does not depend on the number of streams.
+  unsigned buffers = 64;
+
+  UringOptions() = default;
+};
+
+/// Where completions go. Lives until the last one of its operations has been dispatched.
+class CompletionTarget {
+ public:
+  /// `operation` is what was given to start(); `flags` are IORING_CQE_F_*. Not called inside a call of Ring.
+  virtual void on_completion(unsigned operation, int result, unsigned flags) = 0;
+
+  /// What identifies an operation to the kernel: the target, and in the bits that its alignment leaves free
+  /// the operation.
+  [[nodiscard]] std::uint64_t key(unsigned operation) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(this) | operation;
+  }
+
+  static constexpr unsigned kOperationMask = 7;
+
+ protected:
+  ~CompletionTarget() = default;
+};
+
+static_assert(alignof(CompletionTarget) > CompletionTarget::kOperationMask);
+
+class Ring {
+ public:
+  /// `system_calls` has to outlive the ring.
+  [[nodiscard]] static Result<std::unique_ptr<Ring>> create(const UringOptions& options,
+                                                            Counter& system_calls);
+  ~Ring() { io_uring_queue_exit(&ring_); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  /// An entry to be filled in before the next call; it is submitted with the next submit or wait.
+  [[nodiscard]] io_uring_sqe& next_entry() {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    while (entry == nullptr) {
+      submit();
+      entry = io_uring_get_sqe(&ring_);
+    }
+    return *entry;
+  }
+  void submit();
+  /// Submits, and waits at most `timeout` (Duration::max(): without a limit) for a completion.
+  void wait(Duration timeout);
+  /// Hands at most `limit` completions to their targets; not those that come meanwhile.
+  void dispatch(unsigned limit);
+
+  /// Those of UringOptions::setup_flags that the kernel took.
+  [[nodiscard]] unsigned setup_flags() const noexcept { return setup_flags_; }
+  /// Whether the kernel knows the multishot flag of these; asked by trying, without a socket.
+  struct Multishot {
+    bool accept;
+    bool receive;
+  };
+  [[nodiscard]] Multishot probe_multishot();
+  /// Returns the errno.
+  [[nodiscard]] int register_buffers(io_uring_buf_reg& registration) noexcept {
+    return -io_uring_register_buf_ring(&ring_, &registration, 0);
+  }
+
+ private:
+  Ring(const io_uring& ring, unsigned setup_flags, Counter& system_calls) noexcept
+      : ring_(ring), setup_flags_(setup_flags), system_calls_(system_calls) {}
+
+  io_uring ring_;
+  unsigned setup_flags_;
+  Counter& system_calls_;
+};
+
+}  // namespace linkspan

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// A listener over io_uring.
+#pragma once
+
+#include "lib/transport/listener_core.hpp"
+#include "lib/transport/uring/uring_transport.hpp"
+
+namespace linkspan {
+
+class UringListener final : public ListenerCore, public CompletionTarget {
+ public:
+  UringListener(UringTransport& transport, Socket socket, ListenerHandler& handler);
+
+  void on_completion(unsigned operation, int result, unsigned flags) override;
+
+ protected:
+  void start_accepting() override;
+  void stop_accepting() override;
+
+ private:
+  enum Operation : unsigned { kAccept, kCancel };
+  enum class Accept : std::uint8_t { idle, armed, cancelled };
+
+  [[nodiscard]] UringTransport& uring() const noexcept;
+
+  Accept accept_ = Accept::idle;
+  bool wanted_ = false;
+};
+
+}  // namespace linkspan

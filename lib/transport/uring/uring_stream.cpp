@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/uring/uring_stream.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "lib/transport/socket_ops.hpp"
+
+namespace linkspan {
+namespace {
+
+// One send: large enough for full throughput; small enough that progress is reported, and memory released,
+// while a large message is on its way.
+constexpr std::size_t kSendBytes = std::size_t{1} << 20;
+
+// All or broken: without MSG_WAITALL a send may stop anywhere.
+constexpr int kSendFlags = MSG_WAITALL | MSG_NOSIGNAL;
+
+}  // namespace
+
+UringTransport& UringStream::uring() const noexcept {
+  return static_cast<UringTransport&>(transport());
+}
+
+void UringStream::start(io_uring_sqe& entry, Operation operation) noexcept {
+  entry.user_data = key(operation);
+  operation_started();
+}
+
+void UringStream::on_completion(unsigned operation, int result, unsigned flags) {
+  if ((flags & IORING_CQE_F_MORE) == 0) operation_finished();
+  switch (operation) {
+    case kReceive: on_received(result, flags); break;
+    case kWatch: on_watch(result, flags); break;
+    case kSend: on_sent(result); break;
+    case kConnect: on_connected(result); break;
+    default: break;  // a cancel: what it has cancelled says so itself
+  }
+}
+
+void UringStream::start_connect(const Endpoint& peer) {
+  connecting_to_ = std::make_unique<Endpoint>(peer);
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_connect(&entry, descriptor(), connecting_to_->address(),
+                        static_cast<socklen_t>(connecting_to_->address_size()));
+  start(entry, kConnect);
+}
+
+void UringStream::on_connected(int result) {
+  connecting_to_.reset();
+  report_connected(-result);
+}
+
+// --- receiving
+// -------------------------------------------------------------------------------------------------------
+
+void UringStream::update_receive(bool wanted) {
+  if (ending()) return;
+  if (!wanted) {
+    if (receive_ == Receive::armed) cancel_receive();
+    watch_for_reset();
+  } else if (receive_ == Receive::idle) {  // otherwise its last completion comes here again
+    if (uring().buffers().ready()) {
+      arm_receive();
+    } else {
+      report_no_buffer();
+      watch_for_reset();
+    }
+  }
+}
+
+void UringStream::arm_receive() {
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_recv(&entry, descriptor(), nullptr, 0, 0);
+  if (uring().multishot_receive()) entry.ioprio |= IORING_RECV_MULTISHOT;
+  entry.flags |= IOSQE_BUFFER_SELECT;
+  entry.buf_group = BufferRing::kGroup;
+  start(entry, kReceive);
+  receive_ = Receive::armed;
+}
+
+void UringStream::cancel_receive() {
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_cancel64(&entry, key(kReceive), 0);
+  start(entry, kCancel);
+  receive_ = Receive::cancelled;
+}
+
+void UringStream::on_received(int result, unsigned flags) {
+  const bool more = (flags & IORING_CQE_F_MORE) != 0;
+  if (!more) receive_ = Receive::idle;
+  Slice data;
+  if ((flags & IORING_CQE_F_BUFFER) != 0) {
+    data = uring().buffers().take(flags, static_cast<std::size_t>(std::max(result, 0)));
+  }
+  if (result > 0) {
+    report_received(Chain(std::move(data)));
+  } else if (result == 0) {
+    report_receive_end();
+  } else if (result != -ENOBUFS && result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
+    report_receive_error(-result);
+  }
+  // Also when it ended for no reason of the stream: no blocks, a pause, too many completions at once.
+  if (!more) update_receive(receive_wanted());
+}
+
+void UringStream::watch_for_reset() {
+  report_reset();
+  if (watching_ || ending()) return;
+  // Multishot, because a one-shot poll of a stream whose peer has ended completes at once, each time.
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_poll_multishot(&entry, descriptor(), 0);
+  start(entry, kWatch);
+  watching_ = true;
+}
+
+void UringStream::on_watch(int result, unsigned flags) {
+  if (result > 0 && (result & POLLERR) != 0) reset_seen_ = true;
+  if ((flags & IORING_CQE_F_MORE) == 0) {
+    watching_ = false;
+    update_receive(receive_wanted());
+  }
+  report_reset();
+}
+
+void UringStream::report_reset() {
+  // While it receives, the receive reports it, after the data. But data, then end, then reset ends as if
+  // there had been no reset: so it is remembered.
+  if (!reset_seen_ || receive_ == Receive::armed || ending()) return;
+  reset_seen_ = false;
+  const int error = take_socket_error(descriptor());
+  report_broken(error != 0 ? error : ECONNRESET);
+}
+
+// --- sending
+// ---------------------------------------------------------------------------------------------------------
+
+void UringStream::start_send() {
+  io_uring_sqe& entry = uring().ring().next_entry();
+  if (queued().slice_count() == 1) {
+    const Slice& slice = queued().front();
+    io_uring_prep_send(&entry, descriptor(), slice.data(), std::min(slice.size(), kSendBytes), kSendFlags);
+  } else {
+    send_vector_ = uring().take_send_vector();
+    io_uring_prep_sendmsg(&entry, descriptor(), &send_vector_->point_to(queued(), kSendBytes), kSendFlags);
+  }
+  start(entry, kSend);
+  sending_ = true;
+}
+
+void UringStream::submit_sends() {
+  uring().ring().submit();
+}
+
+void UringStream::on_sent(int result) {
+  sending_ = false;
+  if (send_vector_ != nullptr) uring().give_back(std::move(send_vector_));
+  if (result > 0) {
+    report_sent(static_cast<std::size_t>(result));  // short: broken, and the next send says so
+  } else if (result != -ECANCELED) {
+    report_send_error(-result);
+  }
+  continue_sending();
+}
+
+void UringStream::cancel_operations() {
+  if (operations_ == 0) return;
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_cancel_fd(&entry, descriptor(), IORING_ASYNC_CANCEL_ALL);
+  start(entry, kCancel);
+}
+
+}  // namespace linkspan

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// A stream over io_uring: StreamCore's operations as submissions and completions.
+#pragma once
+
+#include <memory>
+
+#include "lib/transport/stream_core.hpp"
+#include "lib/transport/uring/uring_transport.hpp"
+
+namespace linkspan {
+
+class UringStream final : public StreamCore, public CompletionTarget {
+ public:
+  UringStream(UringTransport& transport, StreamSetup setup) : StreamCore(transport, std::move(setup)) {}
+
+  void on_completion(unsigned operation, int result, unsigned flags) override;
+
+ protected:
+  void start_connect(const Endpoint& peer) override;
+  void update_receive(bool wanted) override;
+  void start_send() override;
+  void submit_sends() override;
+  void cancel_operations() override;
+
+ private:
+  enum Operation : unsigned { kReceive, kWatch, kSend, kConnect, kCancel };
+  enum class Receive : std::uint8_t { idle, armed, cancelled };
+
+  [[nodiscard]] UringTransport& uring() const noexcept;
+  void start(io_uring_sqe& entry, Operation operation) noexcept;
+
+  void arm_receive();
+  void cancel_receive();
+  void watch_for_reset();
+  void report_reset();
+
+  void on_connected(int result);
+  void on_received(int result, unsigned flags);
+  void on_watch(int result, unsigned flags);
+  void on_sent(int result);
+
+  // The kernel's until their completions.
+  std::unique_ptr<Endpoint> connecting_to_;
+  std::unique_ptr<SendVector> send_vector_;
+
+  Receive receive_ = Receive::idle;
+  bool watching_ = false;
+  bool reset_seen_ = false;  // by the watch, and not reported yet
+};
+
+}  // namespace linkspan

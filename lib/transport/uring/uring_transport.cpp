@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/uring/uring_transport.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "lib/transport/uring/uring_listener.hpp"
+#include "lib/transport/uring/uring_stream.hpp"
+
+namespace linkspan {
+namespace {
+
+// Kept for the next gathered sends, 2 KiB each; more of them are in use only while many peers do not read.
+constexpr std::size_t kSendVectorsKept = 64;
+
+}  // namespace
+
+UringTransport::UringTransport(EventLoop& loop, Socket wake_up, std::unique_ptr<Ring> ring,
+                               std::unique_ptr<BufferRing> buffers, const UringOptions& options)
+    : TransportCore(loop),
+      options_(options),
+      wake_up_(std::move(wake_up)),
+      buffers_(std::move(buffers)),
+      ring_(std::move(ring)) {
+  send_vectors_.reserve(kSendVectorsKept);
+  await_wake_up();
+}
+
+UringTransport::~UringTransport() {
+  ring_.reset();  // first of all: from here on the kernel touches nothing of ours
+  delete_all();
+}
+
+std::vector<std::string> UringTransport::capabilities() const {
+  std::vector<std::string> names{"buffer_ring"};
+  const auto add_if = [&names](bool active, const char* name) {
+    if (active) names.emplace_back(name);
+  };
+  add_if(options_.multishot_accept, "multishot_accept");
+  add_if(options_.multishot_receive, "multishot_receive");
+  add_if((ring_->setup_flags() & IORING_SETUP_COOP_TASKRUN) != 0, "coop_taskrun");
+  add_if((ring_->setup_flags() & IORING_SETUP_SINGLE_ISSUER) != 0, "single_issuer");
+  add_if((ring_->setup_flags() & IORING_SETUP_DEFER_TASKRUN) != 0, "defer_taskrun");
+  return names;
+}
+
+void UringTransport::wake() noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_up_.descriptor(), &one, sizeof(one)));
+}
+
+void UringTransport::await_wake_up() {
+  io_uring_sqe& entry = ring_->next_entry();
+  io_uring_prep_read(&entry, wake_up_.descriptor(), &wake_up_value_, sizeof(wake_up_value_), 0);
+  entry.user_data = key(0);
+}
+
+void UringTransport::on_completion(unsigned, int, unsigned) {
+  await_wake_up();
+}
+
+void UringTransport::wait(Duration timeout) {
+  ring_->wait(timeout);
+  ring_->dispatch(options_.completions_per_poll);
+}
+
+std::unique_ptr<StreamCore> UringTransport::make_stream(StreamSetup setup) {
+  return std::make_unique<UringStream>(*this, std::move(setup));
+}
+
+std::unique_ptr<ListenerCore> UringTransport::make_listener(Socket socket, ListenerHandler& handler) {
+  return std::make_unique<UringListener>(*this, std::move(socket), handler);
+}
+
+std::unique_ptr<SendVector> UringTransport::take_send_vector() {
+  if (send_vectors_.empty()) return std::make_unique<SendVector>();
+  std::unique_ptr<SendVector> vector = std::move(send_vectors_.back());
+  send_vectors_.pop_back();
+  return vector;
+}
+
+void UringTransport::give_back(std::unique_ptr<SendVector> vector) noexcept {
+  if (send_vectors_.size() < send_vectors_.capacity()) send_vectors_.push_back(std::move(vector));
+}
+
+Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop) {
+  return make_uring_transport(loop, UringOptions());
+}
+
+Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop, const UringOptions& options) {
+  Result<std::unique_ptr<Ring>> ring = Ring::create(options, loop.counters().system_calls);
+  if (!ring) return ring.error();
+  Result<std::unique_ptr<BufferRing>> buffers =
+      BufferRing::create(*ring.value(), loop.pool(), options.buffers);
+  if (!buffers) return buffers.error();
+  // A blocking one: io_uring reads a non-blocking one only when there is something to read.
+  Socket wake_up(::eventfd(0, EFD_CLOEXEC));
+  if (!wake_up) return Error(system_error_code(errno), "eventfd");
+  const Ring::Multishot known = ring.value()->probe_multishot();
+  UringOptions in_use = options;
+  in_use.multishot_accept = options.multishot_accept && known.accept;
+  in_use.multishot_receive = options.multishot_receive && known.receive;
+  return std::unique_ptr<Engine>(std::make_unique<UringTransport>(
+      loop, std::move(wake_up), std::move(ring).value(), std::move(buffers).value(), in_use));
+}
+
+}  // namespace linkspan
