@@ -15,7 +15,7 @@ class MonotonicClock final : public Clock {
 Clock::~Clock() = default;
 
 const Clock& monotonic_clock() noexcept {
-  static const MonotonicClock clock;
+  static const auto& clock = *new const MonotonicClock;  // never destroyed
   return clock;
 }
 

@@ -36,9 +36,7 @@ class ConnectionLostCategory final : public std::error_category {
  public:
   const char* name() const noexcept override { return "linkspan.connection_lost"; }
   std::string message(int code) const override {
-    std::string whole = text(errc::connection_lost);
-    if (code != 0) whole += ": " + std::system_category().message(code);
-    return whole;
+    return std::string(text(errc::connection_lost)) + ": " + std::system_category().message(code);
   }
   std::error_condition default_error_condition(int) const noexcept override {
     return make_error_condition(errc::connection_lost);
@@ -48,12 +46,14 @@ class ConnectionLostCategory final : public std::error_category {
 }  // namespace
 
 const std::error_category& error_category() noexcept {
-  static const LinkspanCategory category;
+  static const auto& category = *new const LinkspanCategory;  // never destroyed
   return category;
 }
 
 std::error_code connection_lost(int system_errno) noexcept {
-  static const ConnectionLostCategory category;
+  static const auto& category = *new const ConnectionLostCategory;  // never destroyed
+  // A code with the value 0 would say that nothing is wrong.
+  if (system_errno == 0) return make_error_code(errc::connection_lost);
   return {system_errno, category};
 }
 

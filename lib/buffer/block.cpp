@@ -31,7 +31,7 @@ class HeapAllocator final : public BlockAllocator {
 BlockAllocator::~BlockAllocator() = default;
 
 BlockAllocator& heap_allocator() noexcept {
-  static HeapAllocator allocator;
+  static auto& allocator = *new HeapAllocator;  // never destroyed
   return allocator;
 }
 

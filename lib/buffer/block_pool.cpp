@@ -104,7 +104,7 @@ class BlockPool::Core {
   void release(PooledStorage* storage) noexcept {
     if (owner_.load(std::memory_order_relaxed) == this_thread_token()) {
       recycle(storage);
-      if ((foreign_.load(std::memory_order_relaxed) & kRefused) != 0) announce_available();
+      if ((foreign_.load(std::memory_order_relaxed) & kRefused) != 0) announce();
       return;
     }
     poison(storage);
@@ -174,10 +174,7 @@ class BlockPool::Core {
   }
 
   PooledStorage* take(std::uint32_t size_class, std::size_t capacity) noexcept {
-    if (size_class != kHuge && free_[size_class] == nullptr &&
-        foreign_.load(std::memory_order_relaxed) > kClosed) {
-      drain_foreign();
-    }
+    if (size_class != kHuge && free_[size_class] == nullptr) drain_foreign();
     if (size_class != kHuge && free_[size_class] != nullptr) {
       PooledStorage* storage = std::exchange(free_[size_class], free_[size_class]->next);
       cached_.subtract(capacity);
@@ -213,9 +210,10 @@ class BlockPool::Core {
     while (list != nullptr) recycle(std::exchange(list, list->next));
   }
 
+  // A refusal is no block, and stays where it is until it has been announced.
   void drain_foreign() noexcept {
-    const std::uintptr_t head = foreign_.exchange(0, std::memory_order_acq_rel);
-    recycle_list(to_pointer(head & ~kRefused));
+    if (foreign_.load(std::memory_order_relaxed) <= kClosed) return;
+    recycle_list(to_pointer(foreign_.exchange(0, std::memory_order_acq_rel)));
   }
 
   void trim_to(std::size_t bytes) noexcept {
@@ -228,9 +226,11 @@ class BlockPool::Core {
     }
   }
 
-  void announce_available() noexcept {
-    foreign_.fetch_and(~kRefused, std::memory_order_acq_rel);
-    if (available_callback_) available_callback_();
+  // Owner's thread. Another thread may have announced the same refusal just now, or be at it.
+  void announce() noexcept {
+    const std::lock_guard lock(announce_mutex_);
+    const std::uintptr_t before = foreign_.fetch_and(~kRefused, std::memory_order_acq_rel);
+    if ((before & kRefused) != 0 && available_callback_) available_callback_();
   }
 
   // The lock keeps close() out until the callback has run. False when the list is no longer marked.

@@ -33,9 +33,8 @@ void Chain::free_ring() noexcept {
 }
 
 void Chain::clear() noexcept {
-  for (std::uint32_t i = 0; i < count_; ++i) slot(i).~Slice();
-  count_ = 0;
-  bytes_ = 0;
+  // One at a time: a release may run a completion that looks at this chain.
+  while (count_ != 0) static_cast<void>(pop_front());
   free_ring();
 }
 
@@ -120,6 +119,7 @@ Chain Chain::split_front(std::size_t size) {
   std::uint32_t whole = 0;
   std::size_t left = size;
   while (left >= slot(whole).size()) left -= slot(whole++).size();
+  if (whole + std::size_t{left != 0} > kInlineSlices) front.grow(whole + std::size_t{1});  // may throw: first
   relocate_front(whole, front);
   front.bytes_ = size - left;
   bytes_ -= size;
@@ -142,16 +142,17 @@ void Chain::drop_front(std::size_t size) noexcept {
 
 void Chain::drop_back(std::size_t size) noexcept {
   LINKSPAN_ASSERT(size <= bytes_, "dropped bytes are inside the chain");
-  bytes_ -= size;
   while (size != 0) {
     Slice& last = slot(count_ - 1);
     if (size < last.size()) {
       last.drop_back(size);
+      bytes_ -= size;
       return;
     }
     size -= last.size();
-    const Slice gone = std::move(last);
+    bytes_ -= last.size();
     --count_;
+    const Slice gone = std::move(last);
   }
 }
 

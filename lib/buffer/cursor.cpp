@@ -55,14 +55,26 @@ std::optional<std::size_t> Cursor::find(std::byte byte) const noexcept {
 }
 
 Chain Cursor::take(std::size_t size) {
-  Chain taken = chain_->share(position_, size);
-  skip(size);
+  LINKSPAN_ASSERT(size <= remaining(), "taken bytes are inside the chain");
+  Cursor ahead = *this;
+  Chain taken;
+  while (taken.size() != size) {
+    const std::size_t part = std::min(size - taken.size(), ahead.contiguous().size());
+    taken.append((*chain_)[ahead.slice_].slice(ahead.offset_, part));
+    ahead.skip(part);
+  }
+  *this = ahead;
   return taken;
 }
 
 void Cursor::copy_to(std::span<std::byte> to) noexcept {
-  chain_->copy_to(to, position_, CopyPlace::user);
-  skip(to.size());
+  LINKSPAN_ASSERT(to.size() <= remaining(), "copied bytes are inside the chain");
+  while (!to.empty()) {
+    const std::size_t part = std::min(to.size(), contiguous().size());
+    copy_bytes(to.data(), contiguous().data(), part, CopyPlace::user);
+    skip(part);
+    to = to.subspan(part);
+  }
 }
 
 }  // namespace linkspan

@@ -12,7 +12,7 @@ namespace {
 // Keeps a C++ object alive as the owner of memory.
 template <class Owner>
 struct OwnerStorage final : Storage {
-  OwnerStorage(std::size_t capacity, Owner owner_in)
+  OwnerStorage(std::size_t capacity, Owner&& owner_in)
       : Storage(capacity, [](Storage* self) noexcept { delete static_cast<OwnerStorage*>(self); }),
         owner(std::move(owner_in)) {}
 

@@ -44,7 +44,8 @@ enum class errc {
   return {static_cast<int>(code), error_category()};
 }
 
-/// A code that equals errc::connection_lost and whose value() is `system_errno` (ECONNRESET, EPIPE, ...).
+/// A code that equals errc::connection_lost and whose value() is `system_errno` (ECONNRESET, EPIPE, ...);
+/// errc::connection_lost itself when the system gave no reason (0).
 [[nodiscard]] LINKSPAN_API std::error_code connection_lost(int system_errno) noexcept;
 
 /// An errno as a code of std::system_category.

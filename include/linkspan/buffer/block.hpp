@@ -29,9 +29,10 @@ class Block {
         size_(std::exchange(other.size_, 0)),
         storage_(std::exchange(other.storage_, nullptr)) {}
   Block& operator=(Block&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(storage_, other.storage_);
+    Block taken = std::move(other);
+    std::swap(data_, taken.data_);
+    std::swap(size_, taken.size_);
+    std::swap(storage_, taken.storage_);
     return *this;
   }
   Block(const Block&) = delete;
@@ -50,15 +51,11 @@ class Block {
   /// empty.
   [[nodiscard]] Slice freeze(std::size_t size) noexcept {
     LINKSPAN_ASSERT(size <= size_, "frozen bytes are inside the block");
+    if (size == size_) return std::move(*this).freeze_all(size);
+    if (size == 0) return {};
+    storage_->retain();
     Slice frozen(data_, size, storage_);
-    if (size == size_) {
-      data_ = nullptr;
-      storage_ = nullptr;
-    } else {
-      if (size == 0) return {};
-      storage_->retain();
-      data_ += size;
-    }
+    data_ += size;
     size_ -= size;
     return frozen;
   }

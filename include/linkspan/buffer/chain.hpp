@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ class Chain {
  public:
   class Iterator;
 
-  Chain() noexcept = default;
+  Chain() noexcept {}  // not defaulted: `Chain()` would clear the inline slots for nothing
   explicit Chain(Slice slice) { append(std::move(slice)); }
   Chain(Chain&& other) noexcept { take(other); }
   Chain& operator=(Chain&& other) noexcept {

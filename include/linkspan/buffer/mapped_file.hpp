@@ -3,8 +3,8 @@
 //
 // map_file: a file, or a part of it, as a Slice over a read-only shared mapping.
 // Not for: small files (a mapping costs several microseconds), and not for reading in user space what
-// somebody else
-// may truncate: touching a page past the end raises SIGBUS. Sending such a slice only fails with EFAULT.
+// somebody else may truncate: touching a page past the end raises SIGBUS. Sending such a slice only fails
+// with EFAULT.
 // Cost: mmap, and munmap on the thread that drops the last slice; pages fault in on first touch.
 // Threads: any.
 #pragma once

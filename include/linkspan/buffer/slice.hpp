@@ -57,7 +57,8 @@ class Slice {
   /// Keeps `owner` until the last slice is gone; `bytes` is memory that `owner` keeps valid and unchanged.
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::shared_ptr<const void> owner,
                                                 std::span<const std::byte> bytes);
-  /// Calls `free_memory` exactly once, on the thread that drops the last slice.
+  /// Calls `free_memory` exactly once, on the thread that drops the last slice; it must not throw. If this
+  /// throws (std::bad_alloc), `free_memory` is not called and the memory stays the caller's.
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::span<const std::byte> bytes,
                                                 unique_function<void()> free_memory);
 

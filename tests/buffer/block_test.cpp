@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/buffer/block.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+using namespace linkspan;
+
+namespace {
+
+static_assert(sizeof(Block) == 24);
+static_assert(!std::is_copy_constructible_v<Block> && !std::is_copy_assignable_v<Block>);
+static_assert(std::is_nothrow_move_constructible_v<Block>);
+// Freezing everything consumes the block.
+template <class T>
+concept FreezesAllInPlace = requires(T& block) {
+  block.freeze_all(1);
+};
+static_assert(!FreezesAllInPlace<Block>);
+
+// Counts the blocks whose memory is not given back.
+struct CountingStorage final : Storage {
+  CountingStorage(std::size_t capacity, int& alive_in)
+      : Storage(capacity,
+                [](Storage* self) noexcept {
+                  auto* storage = static_cast<CountingStorage*>(self);
+                  --storage->alive;
+                  delete storage;
+                }),
+        alive(alive_in),
+        bytes(capacity, '.') {
+    ++alive;
+  }
+  int& alive;
+  std::string bytes;
+};
+
+Block counted_block(std::size_t size, int& alive) {
+  auto* storage = new CountingStorage(size, alive);
+  return Block(reinterpret_cast<std::byte*>(storage->bytes.data()), size, storage);
+}
+
+void fill(Block& block, char with) {
+  for (std::byte& byte : block.writable()) byte = static_cast<std::byte>(with);
+}
+
+}  // namespace
+
+TEST_CASE("freezing the front leaves the rest writable") {
+  int alive = 0;
+  Block block = counted_block(10, alive);
+  fill(block, 'a');
+  Slice first = block.freeze(4);
+  CHECK(block.size() == 6);
+  CHECK(static_cast<bool>(block));
+  fill(block, 'b');
+  Slice second = block.freeze(6);
+  CHECK_FALSE(static_cast<bool>(block));
+  CHECK(block.size() == 0);
+  CHECK(block.data() == nullptr);
+  CHECK(first.view() == "aaaa");
+  CHECK(second.view() == "bbbbbb");
+  CHECK(first.join(second));
+  first = Slice();
+  CHECK(alive == 1);
+  second = Slice();
+  CHECK(alive == 0);
+}
+
+TEST_CASE("freezing nothing gives an empty slice and leaves the block as it was") {
+  int alive = 0;
+  Block block = counted_block(10, alive);
+  CHECK(block.freeze(0).empty());
+  CHECK(alive == 1);
+  CHECK(block.size() == 10);
+  fill(block, 'x');
+  CHECK(block.freeze(10).view() == "xxxxxxxxxx");
+  CHECK(alive == 0);
+  CHECK(block.freeze(0).empty());
+}
+
+TEST_CASE("freezing all gives up what was not written") {
+  int alive = 0;
+  Block block = counted_block(10, alive);
+  fill(block, 'y');
+  const Slice slice = std::move(block).freeze_all(3);
+  CHECK(slice.view() == "yyy");
+  CHECK(slice.pinned_size() == 10);
+  CHECK_FALSE(static_cast<bool>(block));
+  CHECK(block.size() == 0);
+}
+
+TEST_CASE("a block gives its memory back when it is destroyed, reset or replaced") {
+  int alive = 0;
+  {
+    Block block = counted_block(1, alive);
+    Block other = counted_block(2, alive);
+    CHECK(alive == 2);
+    block = std::move(other);
+    CHECK(alive == 1);
+    CHECK_FALSE(static_cast<bool>(other));
+    CHECK(block.size() == 2);
+    block.reset();
+    CHECK(alive == 0);
+    block = counted_block(3, alive);
+  }
+  CHECK(alive == 0);
+}
+
+TEST_CASE("heap memory is aligned for every type, and an impossible size is refused") {
+  Block block = heap_allocator().allocate(100);
+  CHECK(block.size() == 100);
+  CHECK(reinterpret_cast<std::uintptr_t>(block.data()) % alignof(std::max_align_t) == 0);
+  fill(block, 'z');
+  CHECK_FALSE(static_cast<bool>(heap_allocator().allocate(std::numeric_limits<std::size_t>::max())));
+  CHECK_FALSE(static_cast<bool>(heap_allocator().allocate(std::numeric_limits<std::size_t>::max() / 4)));
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/buffer/slice.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "linkspan/buffer/block.hpp"
+#include "support/slices.hpp"
+
+using namespace linkspan;
+using linkspan::test::Releases;
+
+namespace {
+
+// Writing to what a slice shows does not compile.
+static_assert(sizeof(Slice) == 24);
+static_assert(std::is_same_v<decltype(std::declval<Slice&>().data()), const std::byte*>);
+static_assert(std::is_same_v<decltype(std::declval<Slice&>().bytes()), std::span<const std::byte>>);
+static_assert(std::is_same_v<decltype(std::declval<Slice&>().view()), std::string_view>);
+template <class T>
+concept Writable = requires(T& memory) {
+  memory.writable();
+};
+static_assert(Writable<Block> && !Writable<Slice>);
+static_assert(std::is_nothrow_move_constructible_v<Slice> && std::is_nothrow_copy_constructible_v<Slice>);
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+// Alive when main() begins and destroyed after every function-local static that main() makes.
+struct CopiesAtExit {
+  ~CopiesAtExit() {
+    if (Slice::copy("late").view() != "late") std::abort();
+  }
+} g_copies_at_exit;
+
+}  // namespace
+
+TEST_CASE("an empty slice has no bytes and no memory") {
+  const Slice empty;
+  CHECK(empty.empty());
+  CHECK(empty.view().empty());
+  CHECK(empty.pinned_size() == 0);
+  CHECK(Slice::copy("").empty());
+  CHECK(empty == Slice::copy(""));
+}
+
+TEST_CASE("a copy has memory of its own") {
+  std::string text = "some bytes";
+  const Slice slice = Slice::copy(text);
+  text[0] = 'S';
+  CHECK(slice.view() == "some bytes");
+  CHECK(slice.pinned_size() == slice.size());
+}
+
+TEST_CASE("adopting a string takes its memory over") {
+  std::string text(1000, 'x');
+  text.reserve(1500);
+  const void* memory = text.data();
+  const std::size_t capacity = text.capacity();
+  const Slice slice = Slice::adopt(std::move(text));
+  CHECK(slice.data() == memory);
+  CHECK(slice.size() == 1000);
+  CHECK(slice.pinned_size() == capacity);
+}
+
+TEST_CASE("adopting a short string keeps its bytes where the slice finds them") {
+  const Slice slice = Slice::adopt(std::string("short"));
+  const Slice second = slice;
+  CHECK(second.view() == "short");
+  CHECK(Slice::adopt(std::string()).empty());
+}
+
+TEST_CASE("adopting a vector takes its memory over") {
+  std::vector<std::byte> bytes(1000, std::byte{7});
+  bytes.reserve(3000);
+  const std::byte* memory = bytes.data();
+  const Slice slice = Slice::adopt(std::move(bytes));
+  CHECK(slice.data() == memory);
+  CHECK(slice.size() == 1000);
+  CHECK(slice.pinned_size() == 3000);
+}
+
+TEST_CASE("adopting a shared_ptr keeps its owner until the last slice is gone") {
+  const auto owner = std::make_shared<const std::string>("shared text");
+  Slice slice = Slice::adopt(owner, bytes_of(*owner));
+  Slice part = slice.slice(7, 4);
+  CHECK(part.view() == "text");
+  CHECK(owner.use_count() == 2);
+  slice = Slice();
+  CHECK(owner.use_count() == 2);
+  part = Slice();
+  CHECK(owner.use_count() == 1);
+}
+
+TEST_CASE("adopted memory is freed exactly once, after the last slice") {
+  int freed = 0;
+  auto* memory = new std::string("memory");
+  Slice slice = Slice::adopt(bytes_of(*memory), [&freed, memory] {
+    ++freed;
+    delete memory;
+  });
+  Slice copy = slice;
+  Slice moved = std::move(slice);
+  CHECK(slice.empty());
+  copy = Slice();
+  CHECK(freed == 0);
+  moved = Slice();
+  CHECK(freed == 1);
+}
+
+TEST_CASE("a borrow completes exactly once, and only when no slice is left") {
+  int completed = 0;
+  const std::string text = "borrowed bytes";
+  {
+    Slice whole = Slice::borrow(bytes_of(text), [&completed] { ++completed; });
+    CHECK(whole.data() == bytes_of(text).data());
+    Slice tail = whole.slice(9, 5);
+    Slice front = whole.split_front(8);
+    CHECK(front.view() == "borrowed");
+    whole.drop_front(whole.size());
+    front = Slice();
+    CHECK(completed == 0);
+    CHECK(tail.view() == "bytes");
+    whole = Slice();
+    CHECK(completed == 0);
+  }
+  CHECK(completed == 1);
+}
+
+TEST_CASE("an empty borrow completes too") {
+  int completed = 0;
+  static_cast<void>(Slice::borrow({}, [&completed] { ++completed; }));
+  CHECK(completed == 1);
+}
+
+TEST_CASE("a completion may drop and make further slices") {
+  std::vector<int> order;
+  Slice inner = Slice::borrow(bytes_of("a"), [&order] { order.push_back(2); });
+  Slice outer = Slice::borrow(bytes_of("b"), [&order, inner = std::move(inner)]() mutable {
+    order.push_back(1);
+    inner = Slice::copy("c");
+  });
+  outer = Slice();
+  CHECK(order == std::vector{1, 2});
+}
+
+TEST_CASE("immortal slices have no owner") {
+  const Slice slice = Slice::immortal("literal");
+  CHECK(slice.view() == "literal");
+  CHECK(slice.pinned_size() == 0);
+  CHECK(slice.slice(3, 2).view() == "er");
+}
+
+TEST_CASE("parts share memory; an empty part pins none") {
+  Releases releases;
+  Slice slice = releases.slice("0123456789");
+  const Slice none = slice.slice(5, 0);
+  CHECK(slice.slice(10, 0).empty());
+  Slice all = slice.split_front(10);
+  CHECK(slice.empty());
+  CHECK(all.view() == "0123456789");
+  CHECK(all.split_front(0).empty());
+  CHECK(all.split_front(3).view() == "012");
+  CHECK(all.view() == "3456789");
+  all.drop_back(2);
+  all.drop_front(1);
+  CHECK(all.view() == "4567");
+  CHECK(all.pinned_size() == 10);
+  all = Slice();
+  CHECK(releases.alive() == 0);
+}
+
+TEST_CASE("neighbours in the same memory join; others do not") {
+  const Slice whole = Slice::copy("abcdef");
+  Slice front = whole.slice(0, 2);
+  CHECK_FALSE(front.join(whole.slice(3, 3)));
+  CHECK_FALSE(front.join(whole.slice(0, 2)));
+  CHECK(front.join(whole.slice(2, 1)));
+  CHECK(front.view() == "abc");
+  CHECK(front.join(whole.slice(3, 3)));
+  CHECK(front == whole);
+  CHECK_FALSE(front.join(Slice::copy("g")));
+
+  const Slice literal = Slice::immortal("literal");
+  Slice start = literal.slice(0, 3);
+  CHECK_FALSE(start.join(literal.slice(3, 4)));  // nobody knows that they are one object
+  CHECK_FALSE(Slice().join(Slice()));
+}
+
+TEST_CASE("a slice assigned to itself stays what it was") {
+  Releases releases;
+  Slice slice = releases.slice("self");
+  Slice& same = slice;
+  slice = same;
+  CHECK(slice.view() == "self");
+  slice = std::move(same);
+  CHECK(slice.view() == "self");
+  slice = Slice();
+  CHECK(releases.alive() == 0);
+}
