@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Channel: a connection with its pipeline. It lives on one loop for life, owns itself, and is destroyed after
+// on_inactive, at the end of the tick. Server and Client make channels; code outside of the loop holds a
+// ChannelRef.
+// Not for: raw byte streams without handlers; that is a Stream.
+// Cost: one object a connection, no allocation per message; a completion costs one allocation.
+// Threads: the loop's thread only; ChannelRef may be used on any thread.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+#include "linkspan/base/clock.hpp"
+#include "linkspan/channel/channel_ref.hpp"
+#include "linkspan/channel/pipeline.hpp"
+#include "linkspan/loop/event_loop.hpp"
+#include "linkspan/transport/endpoint.hpp"
+
+namespace linkspan {
+
+struct Watermarks {
+  std::size_t high_bytes = 64 * 1024;  ///< writable() turns false above it
+  std::size_t low_bytes = 32 * 1024;   ///< and true again at or below it
+};
+
+/// Fills the pipeline of a new channel; an error or an exception closes the connection. Called on the
+/// channel's loop, so on several threads when there are several loops.
+using ChannelInitializer = std::function<Status(Channel& channel)>;
+
+inline constexpr Duration kCloseDeadline = std::chrono::seconds(5);
+
+class LINKSPAN_API Channel : private DeferredTask {
+ public:
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] Pipeline& pipeline() noexcept { return pipeline_; }
+  [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
+  /// A handle that is safe after the channel is gone, and on any thread.
+  [[nodiscard]] ChannelRef ref();
+
+  /// Sends a message through the whole pipeline. Its type has to be the one that the last handler takes;
+  /// another one is an error that closes the channel. Bytes leave at the end of the tick.
+  template <class T>
+  requires(!std::is_lvalue_reference_v<T>) void write(T&& message, WriteDone done = nullptr) {
+    run([&] {
+      if (!pipeline_.write(std::move(message))) refuse_write(kTypeName<T>);
+    });
+    if (done) complete(std::move(done));
+  }
+
+  /// Starts sending what is queued now, instead of at the end of the tick.
+  void flush();
+  /// Ends the sending side after what is queued; reading goes on.
+  void shutdown_write();
+  /// Reads no more, sends what is queued, and closes; what is not sent by the deadline is dropped. Again: no
+  /// effect.
+  void close(Duration deadline = kCloseDeadline);
+  /// Resets the connection.
+  void abort();
+
+  /// Pauses are counted: each is answered by one resume_read(). A channel with auto_read off starts with one.
+  void pause_read();
+  void resume_read();
+  /// Not paused. A decoder that has several messages asks before it passes on the next one.
+  [[nodiscard]] bool reading() const noexcept { return read_pauses_ == 0; }
+
+  /// The connection is open: after on_active and before on_inactive.
+  [[nodiscard]] bool active() const noexcept { return active_; }
+  /// False above the high watermark, until the queue is at or below the low one; see on_writable_changed.
+  [[nodiscard]] bool writable() const noexcept { return writable_; }
+  /// Bytes that the kernel has not taken yet, and those that other threads have given to refs.
+  [[nodiscard]] std::size_t queued_bytes() const noexcept;
+  [[nodiscard]] virtual Endpoint local_endpoint() const = 0;
+  [[nodiscard]] virtual Endpoint peer_endpoint() const = 0;
+
+  /// Calls `function` as an event of this channel: an exception that it throws becomes an error event and
+  /// closes the channel. For a handler's timers and the callbacks it gives away.
+  template <class Function>
+  void run(Function&& function) noexcept {
+    try {
+      function();
+    } catch (const std::exception& exception) {
+      callback_failed(exception.what());
+    } catch (...) {
+      callback_failed("something that is not a std::exception");
+    }
+  }
+
+  /// Reports an error to the handlers, from the wire on.
+  void fail(std::error_code error, std::string_view detail);
+  /// Asks the handlers to finish and close; see HandlerNode::on_drain.
+  void drain(Duration deadline);
+
+ protected:
+  Channel(EventLoop& loop, Watermarks watermarks, bool auto_read) noexcept;
+  virtual ~Channel();
+
+  // What is behind the channel. Not called once it is closed.
+  virtual void send(Chain&& bytes) = 0;
+  virtual void send_marker(WriteDone done) = 0;  // completes after all that was sent before
+  virtual void do_flush() = 0;
+  virtual void do_shutdown_write() = 0;
+  virtual void do_close(Duration deadline) = 0;
+  virtual void do_abort() = 0;
+  virtual void do_read(bool wanted) = 0;
+  [[nodiscard]] virtual std::size_t unsent_bytes() const noexcept = 0;
+  /// Deletes the channel.
+  virtual void destroy() noexcept = 0;
+
+  // What is behind the channel reports. None of these throws.
+  Status initialize(const ChannelInitializer& initializer);
+  void report_open();
+  void report_read(Chain&& bytes);
+  void report_end();
+  /// Some bytes were sent.
+  void report_progress();
+  void report_write_closed(std::error_code error);
+  /// Last; the channel is destroyed at the end of the tick.
+  void report_closed(std::error_code error);
+
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+  void attach(std::shared_ptr<detail::ChannelState> state);
+
+ private:
+  friend class ChannelRef;
+  friend class HandlerNode;
+  friend class Pipeline;
+  friend class detail::RemoteWrite;
+
+  void run_deferred() final;
+  template <class Tell>
+  void tell_all(detail::Event event, Tell&& tell);
+  void send_from_pipeline(Chain&& bytes);
+  void complete(WriteDone done);
+  void close_because(std::error_code error);
+  void callback_failed(std::string_view what) noexcept;
+  void refuse_write(const TypeName& type);
+  void update_reading();
+  void update_writable() noexcept;
+  void tell_writable();
+  void deliver_unread();
+
+  EventLoop& loop_;
+  Pipeline pipeline_;
+  std::shared_ptr<detail::ChannelState> state_;  // once somebody has asked for a ref
+  Watermarks watermarks_;
+  std::error_code reason_;  // what on_inactive will say, when it was our decision to close
+  std::uint32_t read_pauses_;
+  bool receiving_ : 1 = false;  // do_read(true) was the last word
+  bool active_ : 1 = false;
+  bool closing_ : 1 = false;
+  bool closed_ : 1 = false;
+  bool writable_ : 1 = true;
+  bool told_writable_ : 1 = true;
+  bool resumed_ : 1 = false;  // on_read_resumed is due
+};
+
+namespace detail {
+
+template <class T>
+class RemoteWriteOf final : public RemoteWrite {
+ public:
+  RemoteWriteOf(std::shared_ptr<ChannelState> state, T&& message, WriteDone done)
+      : RemoteWrite(std::move(state), message_bytes(message), std::move(done)),
+        message_(std::move(message)) {}
+
+ private:
+  void deliver(Channel& channel, WriteDone done) override {
+    channel.write(std::move(message_), std::move(done));
+  }
+
+  T message_;
+};
+
+}  // namespace detail
+
+template <class T>
+requires(!std::is_lvalue_reference_v<T>) void ChannelRef::write(T&& message, WriteDone done) const {
+  if (Channel* channel = here()) {
+    channel->write(std::move(message), std::move(done));
+  } else {
+    detail::RemoteTask::submit(
+        state_, std::make_unique<detail::RemoteWriteOf<T>>(state_, std::move(message), std::move(done)));
+  }
+}
+
+}  // namespace linkspan

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// ChannelRef: a handle on a channel for code outside of it. It does not keep the channel alive, and does
+// nothing once that is gone.
+// Not for: handlers; they have channel().
+// Cost: a shared_ptr. On the loop's thread a call is direct; on another one it is posted, with one allocation
+// and a lock that is held for the post.
+// Threads: any. Calls of one thread take effect in their order.
+//
+// channel.hpp defines write(); include that one.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "linkspan/base/clock.hpp"
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/channel/handler.hpp"
+
+namespace linkspan {
+
+class Channel;
+class EventLoop;
+
+/// What a message counts towards the watermarks while it waits for the loop. A message type of your own says
+/// it with a member size_bytes().
+template <class T>
+[[nodiscard]] std::size_t message_bytes(const T& message) noexcept {
+  if constexpr (requires {
+                  { message.size_bytes() } -> std::convertible_to<std::size_t>;
+                }) {
+    return message.size_bytes();
+  } else if constexpr (std::is_same_v<T, Chain> || std::is_same_v<T, Slice> ||
+                       std::is_same_v<T, std::string>) {
+    return message.size();
+  } else {
+    return sizeof(T);
+  }
+}
+
+namespace detail {
+
+/// Shared by a channel and its refs.
+struct ChannelState {
+  std::mutex mutex;
+  EventLoop* loop;  // guarded by mutex; nullptr once the channel is gone
+
+  std::atomic<std::thread::id> thread{};  // of the loop; none until the channel is there
+  Channel* channel = nullptr;             // used on that thread only
+
+  std::size_t high_bytes;                    // the watermark
+  std::atomic<std::size_t> remote_bytes{0};  // given to refs, not yet in the pipeline
+  std::atomic<std::size_t> local_bytes{0};   // the channel's queue, as it was last seen
+  std::atomic<bool> writable{true};
+
+  ChannelState(EventLoop& loop_in, std::size_t high_bytes_in) : loop(&loop_in), high_bytes(high_bytes_in) {}
+};
+
+/// Something to do on the channel's loop. `channel` is nullptr when it is gone; a task that cannot be posted
+/// is destroyed without running.
+class LINKSPAN_API RemoteTask {
+ public:
+  virtual ~RemoteTask();
+  virtual void run(Channel* channel) = 0;
+
+  /// False, and the task is destroyed, when the loop takes it no more.
+  static bool submit(const std::shared_ptr<ChannelState>& state, std::unique_ptr<RemoteTask> task);
+};
+
+/// A write on its way to the loop: counts its bytes, and completes also when it never arrives.
+class LINKSPAN_API RemoteWrite : public RemoteTask {
+ public:
+  ~RemoteWrite() override;
+  void run(Channel* channel) final;
+
+ protected:
+  RemoteWrite(std::shared_ptr<ChannelState> state, std::size_t bytes, WriteDone done);
+  virtual void deliver(Channel& channel, WriteDone done) = 0;
+
+ private:
+  void take_off_account() noexcept;
+
+  std::shared_ptr<ChannelState> state_;
+  std::size_t bytes_;
+  WriteDone done_;
+};
+
+}  // namespace detail
+
+class LINKSPAN_API ChannelRef {
+ public:
+  /// No channel; every call does nothing.
+  ChannelRef() noexcept = default;
+
+  /// See Channel::write. The bytes count towards the watermarks at once. `done` is called on the loop's
+  /// thread, or inside this call when the channel or its loop is gone.
+  template <class T>
+  requires(!std::is_lvalue_reference_v<T>) void write(T&& message, WriteDone done = nullptr) const;
+
+  void close(Duration deadline = std::chrono::seconds(5)) const;
+  void abort() const;
+  /// Runs `task` on the loop, as an event of the channel; not at all if the channel is gone by then. False
+  /// when that is known already.
+  bool post(unique_function<void(Channel&)> task) const;
+
+  /// Whether a write now stays below the high watermark; false too when the channel is gone.
+  [[nodiscard]] bool writable() const noexcept;
+  /// As far as this thread knows; the channel may go at any time.
+  [[nodiscard]] bool alive() const noexcept;
+
+  friend bool operator==(const ChannelRef&, const ChannelRef&) noexcept = default;
+
+ private:
+  friend class Channel;
+  friend class Client;
+
+  explicit ChannelRef(std::shared_ptr<detail::ChannelState> state) noexcept : state_(std::move(state)) {}
+  /// The channel, if it is alive and this is its thread.
+  [[nodiscard]] Channel* here() const noexcept;
+
+  std::shared_ptr<detail::ChannelState> state_;
+};
+
+}  // namespace linkspan

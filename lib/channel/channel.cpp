@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/channel/channel.hpp"
+
+#include <string>
+#include <utility>
+
+#include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
+
+namespace linkspan {
+
+Channel::Channel(EventLoop& loop, Watermarks watermarks, bool auto_read) noexcept
+    : loop_(loop), pipeline_(*this), watermarks_(watermarks), read_pauses_(auto_read ? 0 : 1) {}
+
+Channel::~Channel() {
+  LINKSPAN_ASSERT(closed_, "a channel is closed before it is destroyed");
+}
+
+// --- calls ------------------------------------------------------------------------------------------------
+
+void Channel::flush() {
+  if (!closed_) do_flush();
+}
+
+void Channel::shutdown_write() {
+  if (!closed_) do_shutdown_write();
+}
+
+void Channel::close(Duration deadline) {
+  if (closed_ || closing_) return;
+  closing_ = true;
+  do_close(deadline);
+}
+
+void Channel::abort() {
+  if (closed_) return;
+  closing_ = true;
+  do_abort();
+}
+
+void Channel::pause_read() {
+  ++read_pauses_;
+  update_reading();
+}
+
+void Channel::resume_read() {
+  LINKSPAN_ASSERT(read_pauses_ != 0, "each resume_read answers one pause_read");
+  if (--read_pauses_ != 0) return;
+  update_reading();
+  resumed_ = true;
+  loop_.defer(*this);
+}
+
+void Channel::update_reading() {
+  const bool wanted = active_ && reading();
+  if (closed_ || wanted == receiving_) return;
+  receiving_ = wanted;
+  do_read(wanted);
+}
+
+std::size_t Channel::queued_bytes() const noexcept {
+  const std::size_t remote = state_ == nullptr ? 0 : state_->remote_bytes.load(std::memory_order_relaxed);
+  return remote + (closed_ ? 0 : unsent_bytes());
+}
+
+void Channel::fail(std::error_code error, std::string_view detail) {
+  run([&] { pipeline_.ends_.pass_error(error, detail); });
+}
+
+void Channel::drain(Duration deadline) {
+  run([&] { pipeline_.ends_.pass_drain(deadline); });
+}
+
+// --- what the pipeline asks for ---------------------------------------------------------------------------
+
+void Channel::send_from_pipeline(Chain&& bytes) {
+  if (closed_) return;
+  send(std::move(bytes));
+  update_writable();
+}
+
+void Channel::complete(WriteDone done) {
+  if (!closed_) {
+    send_marker([this, done = std::move(done)](std::error_code error) mutable { run([&] { done(error); }); });
+    return;
+  }
+  // No callback runs inside a call, as long as the loop takes tasks.
+  auto owned = std::make_unique<WriteDone>(std::move(done));
+  if (loop_.post([done = owned.get()] {
+        const std::unique_ptr<WriteDone> owner(done);
+        (*owner)(make_error_code(errc::cancelled));
+      })) {
+    static_cast<void>(owned.release());
+  } else {
+    (*owned)(make_error_code(errc::cancelled));
+  }
+}
+
+void Channel::close_because(std::error_code error) {
+  if (!closing_ && !reason_) reason_ = error;
+  close();
+}
+
+void Channel::refuse_write(const TypeName& type) {
+  const detail::HandlerTable& last = *pipeline_.ends_.previous_->table_;
+  log(LogLevel::error, "channel",
+      "write of " + type.to_string() + ", but " + last.name.to_string() + " takes " + last.out->to_string());
+  close_because(make_error_code(errc::unhandled));
+}
+
+void Channel::callback_failed(std::string_view what) noexcept {
+  const std::error_code error = make_error_code(errc::handler_failed);
+  try {
+    if (!closed_) {
+      if (!closing_ && !reason_) reason_ = error;
+      pipeline_.ends_.pass_error(error, what);
+      close();
+      return;
+    }
+    log(LogLevel::error, "channel", "a callback of a closed channel threw: " + std::string(what));
+  } catch (...) {
+    log(LogLevel::error, "channel", "a handler threw while it was told of a failure");
+    close();
+  }
+}
+
+// --- what is behind the channel reports -------------------------------------------------------------------
+
+template <class Tell>
+void Channel::tell_all(detail::Event event, Tell&& tell) {
+  HandlerNode& ends = pipeline_.ends_;
+  for (HandlerNode* node = &ends.next_taking_part(event); node != &ends;
+       node = &node->next_taking_part(event)) {
+    run([&] { tell(*node); });
+  }
+}
+
+Status Channel::initialize(const ChannelInitializer& initializer) {
+  try {
+    return initializer ? initializer(*this) : Status(std::monostate{});
+  } catch (const std::exception& exception) {
+    return Error(errc::handler_failed, std::string("the initializer threw: ") + exception.what());
+  } catch (...) {
+    return Error(errc::handler_failed, "the initializer threw something that is not a std::exception");
+  }
+}
+
+void Channel::report_open() {
+  active_ = true;
+  run([&] { pipeline_.ends_.pass_active(); });
+  update_reading();
+}
+
+void Channel::report_read(Chain&& bytes) {
+  deliver_unread();
+  run([&] { pipeline_.read(std::move(bytes)); });
+  deliver_unread();
+}
+
+void Channel::report_end() {
+  deliver_unread();
+  run([&] { pipeline_.ends_.pass_read_end(); });
+}
+
+void Channel::report_progress() {
+  update_writable();
+  tell_writable();
+}
+
+void Channel::report_write_closed(std::error_code error) {
+  tell_all(detail::kWriteClosed, [error](HandlerNode& handler) { handler.on_write_closed(error); });
+}
+
+void Channel::report_closed(std::error_code error) {
+  closed_ = true;
+  active_ = false;
+  if (state_ != nullptr) {
+    state_->channel = nullptr;
+    const std::lock_guard lock(state_->mutex);
+    state_->loop = nullptr;
+  }
+  if (reason_) error = reason_;
+  tell_all(detail::kInactive, [error](HandlerNode& handler) { handler.on_inactive(error); });
+  loop_.defer(*this);
+}
+
+// --- at the end of the tick -------------------------------------------------------------------------------
+
+void Channel::run_deferred() {
+  if (closed_) {
+    pipeline_.clear();
+    destroy();
+    return;
+  }
+  pipeline_.destroy_removed();
+  deliver_unread();
+  if (resumed_ && reading()) {
+    resumed_ = false;
+    tell_all(detail::kReadResumed, [](HandlerNode& handler) { handler.on_read_resumed(); });
+  }
+  tell_writable();
+}
+
+// Bytes that a removed handler had not decoded. They come before what is received next.
+void Channel::deliver_unread() {
+  while (pipeline_.has_unread() && reading() && !closing_) {
+    run([&] { pipeline_.deliver_unread(); });
+  }
+}
+
+void Channel::update_writable() noexcept {
+  const std::size_t queued = queued_bytes();
+  if (writable_ ? queued > watermarks_.high_bytes : queued <= watermarks_.low_bytes) {
+    writable_ = !writable_;
+    loop_.defer(*this);
+  }
+  if (state_ != nullptr) {
+    state_->local_bytes.store(unsent_bytes(), std::memory_order_relaxed);
+    state_->writable.store(writable_, std::memory_order_relaxed);
+  }
+}
+
+void Channel::tell_writable() {
+  if (told_writable_ == writable_) return;
+  told_writable_ = writable_;
+  tell_all(detail::kWritableChanged,
+           [writable = bool{writable_}](HandlerNode& handler) { handler.on_writable_changed(writable); });
+}
+
+// --- refs -------------------------------------------------------------------------------------------------
+
+ChannelRef Channel::ref() {
+  if (state_ == nullptr) attach(std::make_shared<detail::ChannelState>(loop_, watermarks_.high_bytes));
+  return ChannelRef(state_);
+}
+
+void Channel::attach(std::shared_ptr<detail::ChannelState> state) {
+  state_ = std::move(state);
+  if (closed_) {
+    const std::lock_guard lock(state_->mutex);
+    state_->loop = nullptr;
+    return;
+  }
+  state_->channel = this;
+  state_->local_bytes.store(unsent_bytes(), std::memory_order_relaxed);
+  state_->writable.store(writable_, std::memory_order_relaxed);
+  state_->thread.store(std::this_thread::get_id(), std::memory_order_release);
+}
+
+}  // namespace linkspan

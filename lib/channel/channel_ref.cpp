@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/channel/channel_ref.hpp"
+
+#include <utility>
+
+#include "linkspan/channel/channel.hpp"
+
+namespace linkspan {
+namespace detail {
+
+RemoteTask::~RemoteTask() = default;
+
+bool RemoteTask::submit(const std::shared_ptr<ChannelState>& state, std::unique_ptr<RemoteTask> task) {
+  if (state == nullptr) return false;
+  // A refused task is destroyed after the lock is gone: its completion may use the ref again.
+  const std::lock_guard lock(state->mutex);
+  if (state->loop == nullptr) return false;
+  const bool posted = state->loop->post([state, raw = task.get()] {
+    const std::unique_ptr<RemoteTask> owner(raw);
+    owner->run(state->channel);
+  });
+  if (posted) static_cast<void>(task.release());
+  return posted;
+}
+
+RemoteWrite::RemoteWrite(std::shared_ptr<ChannelState> state, std::size_t bytes, WriteDone done)
+    : state_(std::move(state)), bytes_(bytes), done_(std::move(done)) {
+  if (state_ == nullptr) return;
+  const std::size_t remote = state_->remote_bytes.fetch_add(bytes_, std::memory_order_relaxed) + bytes_;
+  if (remote + state_->local_bytes.load(std::memory_order_relaxed) > state_->high_bytes) {
+    state_->writable.store(false, std::memory_order_relaxed);
+  }
+}
+
+RemoteWrite::~RemoteWrite() {
+  take_off_account();
+  if (done_) done_(make_error_code(errc::cancelled));
+}
+
+void RemoteWrite::run(Channel* channel) {
+  if (channel == nullptr) return;
+  take_off_account();
+  deliver(*channel, std::exchange(done_, nullptr));
+  channel->update_writable();
+}
+
+void RemoteWrite::take_off_account() noexcept {
+  if (state_ != nullptr) state_->remote_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+}
+
+// A function to call on the channel.
+class RemoteCall final : public RemoteTask {
+ public:
+  explicit RemoteCall(unique_function<void(Channel&)> function) : function_(std::move(function)) {}
+  void run(Channel* channel) override {
+    if (channel != nullptr) channel->run([&] { function_(*channel); });
+  }
+
+ private:
+  unique_function<void(Channel&)> function_;
+};
+
+}  // namespace detail
+
+Channel* ChannelRef::here() const noexcept {
+  if (state_ == nullptr) return nullptr;
+  if (state_->thread.load(std::memory_order_acquire) != std::this_thread::get_id()) return nullptr;
+  return state_->channel;
+}
+
+bool ChannelRef::post(unique_function<void(Channel&)> task) const {
+  return detail::RemoteTask::submit(state_, std::make_unique<detail::RemoteCall>(std::move(task)));
+}
+
+void ChannelRef::close(Duration deadline) const {
+  if (Channel* channel = here()) {
+    channel->close(deadline);
+  } else {
+    static_cast<void>(post([deadline](Channel& there) { there.close(deadline); }));
+  }
+}
+
+void ChannelRef::abort() const {
+  if (Channel* channel = here()) {
+    channel->abort();
+  } else {
+    static_cast<void>(post([](Channel& there) { there.abort(); }));
+  }
+}
+
+bool ChannelRef::writable() const noexcept {
+  return alive() && state_->writable.load(std::memory_order_relaxed);
+}
+
+bool ChannelRef::alive() const noexcept {
+  if (state_ == nullptr) return false;
+  const std::lock_guard lock(state_->mutex);
+  return state_->loop != nullptr;
+}
+
+}  // namespace linkspan

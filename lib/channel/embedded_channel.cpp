@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/channel/embedded_channel.hpp"
+
+namespace linkspan {
+namespace {
+
+// Nothing to wait for.
+class IdleEngine final : public Engine {
+ public:
+  std::string_view name() const noexcept override { return "embedded"; }
+  void poll(Duration) override {}
+  void wake() noexcept override {}
+  void stop() noexcept override {}
+  bool idle() const noexcept override { return true; }
+};
+
+}  // namespace
+
+detail::EmbeddedLoop::EmbeddedLoop()
+    : owned_loop(EventLoop::create([](EventLoop&) -> Result<std::unique_ptr<Engine>> {
+                   return std::unique_ptr<Engine>(std::make_unique<IdleEngine>());
+                 }).value_or_throw()) {}
+
+EmbeddedChannel::EmbeddedChannel(Watermarks watermarks, bool auto_read)
+    : Channel(*owned_loop, watermarks, auto_read) {}
+
+EmbeddedChannel::~EmbeddedChannel() {
+  if (!closed()) {
+    complete_all(make_error_code(errc::cancelled));
+    end(make_error_code(errc::aborted));
+  }
+  tick();
+}
+
+void EmbeddedChannel::open() {
+  report_open();
+  tick();
+}
+
+void EmbeddedChannel::receive(Chain&& bytes) {
+  held_.append(std::move(bytes));
+  deliver();
+  tick();
+}
+
+void EmbeddedChannel::receive(std::string_view text) {
+  receive(Chain(Slice::copy(text)));
+}
+
+void EmbeddedChannel::receive_end() {
+  end_received_ = true;
+  deliver();
+  tick();
+}
+
+void EmbeddedChannel::deliver() {
+  if (!receiving_ || closed() || ending_) return;
+  if (!held_.empty()) {
+    Chain bytes = std::move(held_);
+    report_read(std::move(bytes));
+  }
+  if (!receiving_ || closed() || ending_ || !held_.empty()) return;
+  if (std::exchange(end_received_, false)) report_end();
+}
+
+void EmbeddedChannel::break_connection(std::error_code error) {
+  if (!closed()) {
+    complete_all(error);
+    end(error);
+  }
+  tick();
+}
+
+Chain EmbeddedChannel::take_sent() {
+  Chain sent = std::move(sent_);
+  if (!closed()) {
+    complete_all({});
+    report_progress();
+  }
+  tick();
+  return sent;
+}
+
+void EmbeddedChannel::tick() {
+  owned_loop->run_once(Duration::zero());
+  deliver();
+  if (!closed() && ending_ && sent_.empty()) {
+    complete_all(*ending_);
+    end(*ending_);
+  }
+  owned_loop->run_once(Duration::zero());
+}
+
+void EmbeddedChannel::send(Chain&& bytes) {
+  if (!write_ended_) sent_.append(std::move(bytes));
+}
+
+void EmbeddedChannel::send_marker(WriteDone done) {
+  if (!write_ended_) {
+    completions_.push_back(std::move(done));
+    return;
+  }
+  static_cast<void>(
+      loop().post([done = std::move(done)]() mutable { done(make_error_code(errc::shut_down)); }));
+}
+
+void EmbeddedChannel::do_close(Duration) {
+  write_ended_ = true;
+  ending_ = std::error_code();
+}
+
+void EmbeddedChannel::do_abort() {
+  write_ended_ = true;
+  sent_.clear();
+  ending_ = make_error_code(errc::aborted);
+}
+
+void EmbeddedChannel::complete_all(std::error_code error) {
+  std::deque<WriteDone> completions = std::exchange(completions_, {});
+  for (WriteDone& done : completions) done(error == errc::aborted ? make_error_code(errc::cancelled) : error);
+}
+
+void EmbeddedChannel::end(std::error_code error) {
+  close_error_ = error;
+  report_closed(error);
+}
+
+}  // namespace linkspan

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/channel/handler.hpp"
+
+#include "linkspan/channel/channel.hpp"
+#include "linkspan/channel/pipeline.hpp"
+
+namespace linkspan {
+
+HandlerNode::~HandlerNode() = default;
+
+void HandlerNode::on_added() {}
+void HandlerNode::on_removed() {}
+Chain HandlerNode::take_unread() {
+  return {};
+}
+
+void HandlerNode::on_active() {
+  pass_active();
+}
+void HandlerNode::on_read_end() {
+  pass_read_end();
+}
+void HandlerNode::on_error(std::error_code error, std::string_view detail) {
+  pass_error(error, detail);
+}
+void HandlerNode::on_drain(Duration deadline) {
+  pass_drain(deadline);
+}
+void HandlerNode::on_user_event(const std::any& event) {
+  pass_user_event(event);
+}
+
+void HandlerNode::on_inactive(std::error_code) {}
+void HandlerNode::on_writable_changed(bool) {}
+void HandlerNode::on_write_closed(std::error_code) {}
+void HandlerNode::on_read_resumed() {}
+
+Channel& HandlerNode::channel() const noexcept {
+  return pipeline_->channel();
+}
+
+HandlerNode& HandlerNode::next_taking_part(detail::Event event) const noexcept {
+  HandlerNode* node = next_;
+  while (node->removed() || (node->table_->events & event) == 0) node = node->next_;
+  return *node;
+}
+
+void HandlerNode::pass_active() {
+  next_taking_part(detail::kActive).on_active();
+}
+void HandlerNode::pass_read_end() {
+  next_taking_part(detail::kReadEnd).on_read_end();
+}
+void HandlerNode::pass_error(std::error_code error, std::string_view detail) {
+  next_taking_part(detail::kError).on_error(error, detail);
+}
+void HandlerNode::pass_drain(Duration deadline) {
+  next_taking_part(detail::kDrain).on_drain(deadline);
+}
+void HandlerNode::pass_user_event(const std::any& event) {
+  next_taking_part(detail::kUserEvent).on_user_event(event);
+}
+
+void HandlerNode::complete_write(WriteDone done) {
+  if (done) channel().complete(std::move(done));
+}
+
+}  // namespace linkspan
