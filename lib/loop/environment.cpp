@@ -6,8 +6,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/socket.h>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -42,30 +45,49 @@ class SystemThread final : public Thread {
   std::thread thread_;
 };
 
+void name_this_thread([[maybe_unused]] const std::string& name) noexcept {
+#if defined(__linux__)
+  constexpr std::size_t kNameMax = 15;
+  static_cast<void>(::pthread_setname_np(::pthread_self(), name.substr(0, kNameMax).c_str()));
+#elif defined(__APPLE__)
+  static_cast<void>(::pthread_setname_np(name.c_str()));
+#endif
+}
+
+// Elsewhere there is no CPU that a thread can be bound to.
+bool may_use_cpu([[maybe_unused]] int cpu) noexcept {
+#ifdef __linux__
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  static_cast<void>(::sched_getaffinity(0, sizeof(allowed), &allowed));
+  return cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(static_cast<unsigned>(cpu), &allowed);
+#else
+  return false;
+#endif
+}
+
+void bind_this_thread([[maybe_unused]] int cpu) noexcept {
+#ifdef __linux__
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<unsigned>(cpu), &set);
+  static_cast<void>(::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set));
+#endif
+}
+
 class SystemThreads final : public Threads {
  public:
   Result<std::unique_ptr<Thread>> start(const std::string& name, std::optional<int> cpu,
                                         unique_function<void()> body) override {
-    if (cpu) {
-      // Checked before there is a thread: one that cannot be bound must not run at all.
-      cpu_set_t allowed;
-      CPU_ZERO(&allowed);
-      static_cast<void>(::sched_getaffinity(0, sizeof(allowed), &allowed));
-      if (*cpu < 0 || *cpu >= CPU_SETSIZE || !CPU_ISSET(static_cast<unsigned>(*cpu), &allowed)) {
-        return Error(errc::invalid_argument, "CPU " + std::to_string(*cpu) + " for thread " + name +
-                                                 " is not one that this process may use");
-      }
+    // Checked before there is a thread: one that cannot be bound must not run at all.
+    if (cpu && !may_use_cpu(*cpu)) {
+      return Error(errc::invalid_argument, "CPU " + std::to_string(*cpu) + " for thread " + name +
+                                               " is not one that this process may use");
     }
     try {
       std::thread thread([name, cpu, run = std::move(body)]() mutable {
-        constexpr std::size_t kNameMax = 15;
-        static_cast<void>(::pthread_setname_np(::pthread_self(), name.substr(0, kNameMax).c_str()));
-        if (cpu) {
-          cpu_set_t set;
-          CPU_ZERO(&set);
-          CPU_SET(static_cast<unsigned>(*cpu), &set);
-          static_cast<void>(::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set));
-        }
+        name_this_thread(name);
+        if (cpu) bind_this_thread(*cpu);
         run();
       });
       return std::unique_ptr<Thread>(std::make_unique<SystemThread>(std::move(thread)));

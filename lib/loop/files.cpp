@@ -8,8 +8,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/xattr.h>
 #include <unistd.h>
+#if defined(__linux__) || defined(__APPLE__)
+#include <sys/xattr.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -33,6 +35,35 @@ Status status_of(int result, const char* what, const std::string& path) {
   if (result == 0) return std::monostate();
   return file_error(what, path);
 }
+
+// Extended attributes: 0, or the size of the value, or -1 with errno.
+#if defined(__linux__)
+int set_xattr(int file, const char* name, std::string_view value) noexcept {
+  return ::fsetxattr(file, name, value.data(), value.size(), 0);
+}
+ssize_t get_xattr(int file, const char* name, std::span<char> value) noexcept {
+  return ::fgetxattr(file, name, value.data(), value.size());
+}
+constexpr int kNoSuchAttribute = ENODATA;
+#elif defined(__APPLE__)
+int set_xattr(int file, const char* name, std::string_view value) noexcept {
+  return ::fsetxattr(file, name, value.data(), value.size(), 0, 0);
+}
+ssize_t get_xattr(int file, const char* name, std::span<char> value) noexcept {
+  return ::fgetxattr(file, name, value.data(), value.size(), 0, 0);
+}
+constexpr int kNoSuchAttribute = ENOATTR;
+#else
+int set_xattr(int, const char*, std::string_view) noexcept {
+  errno = ENOTSUP;
+  return -1;
+}
+ssize_t get_xattr(int, const char*, std::span<char>) noexcept {
+  errno = ENOTSUP;
+  return -1;
+}
+constexpr int kNoSuchAttribute = ENOENT;
+#endif
 
 class SystemFile final : public File {
  public:
@@ -112,19 +143,19 @@ class SystemFile final : public File {
   }
 
   Status set_attribute(const std::string& name, std::string_view value) override {
-    if (::fsetxattr(descriptor_, name.c_str(), value.data(), value.size(), 0) == 0) return std::monostate();
+    if (set_xattr(descriptor_, name.c_str(), value) == 0) return std::monostate();
     return attribute_error(name);
   }
 
   Result<std::optional<std::string>> attribute(const std::string& name) const override {
     constexpr std::size_t kMaxBytes = 4096;
     std::string value(kMaxBytes, '\0');
-    const ssize_t size = ::fgetxattr(descriptor_, name.c_str(), value.data(), value.size());
+    const ssize_t size = get_xattr(descriptor_, name.c_str(), value);
     if (size >= 0) {
       value.resize(static_cast<std::size_t>(size));
       return std::optional(std::move(value));
     }
-    if (errno == ENODATA) return std::optional<std::string>();
+    if (errno == kNoSuchAttribute) return std::optional<std::string>();
     return attribute_error(name);
   }
 
