@@ -143,13 +143,10 @@ void ReadinessStream::on_error() {
     on_writable_again();
     return;
   }
-  // Data first: a reset does not overtake it. recv reports the error itself once the data is gone.
-  if (waits_to_read_ && receive_wanted()) {
-    receive_once();
-    return;
-  }
+  // Taken at once: after data, an end and a reset, recv would report the data and an end only.
   const int error = take_socket_error(descriptor());
-  report_broken(error != 0 ? error : ECONNRESET);
+  if (error != 0) report_broken(error);
+  if (!ending()) on_readable();
 }
 
 void ReadinessListener::on_acceptable() {

@@ -358,6 +358,7 @@ void StreamCore::close_if_reaped() {
   closed_ = true;
   Chain unsent = std::move(queued_);
   transport_.bury(*this);
+  if (handle_ != nullptr) std::exchange(handle_, nullptr)->core_ = nullptr;
   if (StreamHandler* handler = std::exchange(handler_, nullptr)) {
     handler->on_closed(end_error_, std::move(unsent));
   }
