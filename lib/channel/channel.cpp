@@ -53,7 +53,7 @@ void Channel::resume_read() {
 }
 
 void Channel::update_reading() {
-  const bool wanted = active_ && reading();
+  const bool wanted = active_ && read_pauses_ == 0;
   if (closed_ || wanted == receiving_) return;
   receiving_ = wanted;
   do_read(wanted);
@@ -136,14 +136,19 @@ void Channel::tell_all(detail::Event event, Tell&& tell) {
   }
 }
 
-Status Channel::initialize(const ChannelInitializer& initializer) {
+void Channel::initialize(const ChannelInitializer& initializer) {
+  Status status = std::monostate{};
   try {
-    return initializer ? initializer(*this) : Status(std::monostate{});
+    status = initializer(*this);
   } catch (const std::exception& exception) {
-    return Error(errc::handler_failed, std::string("the initializer threw: ") + exception.what());
+    status = Error(errc::handler_failed, std::string("it threw ") + exception.what());
   } catch (...) {
-    return Error(errc::handler_failed, "the initializer threw something that is not a std::exception");
+    status = Error(errc::handler_failed, "it threw something that is not a std::exception");
   }
+  if (status) return;
+  log(LogLevel::error, "channel", "a channel's initializer failed: " + status.error().message());
+  if (!reason_) reason_ = status.error().code;
+  abort();
 }
 
 void Channel::report_open() {
@@ -154,13 +159,17 @@ void Channel::report_open() {
 
 void Channel::report_read(Chain&& bytes) {
   deliver_unread();
+  if (pipeline_.has_unread()) {
+    pipeline_.hold(std::move(bytes));
+    return;
+  }
   run([&] { pipeline_.read(std::move(bytes)); });
   deliver_unread();
 }
 
 void Channel::report_end() {
+  end_held_ = true;
   deliver_unread();
-  run([&] { pipeline_.ends_.pass_read_end(); });
 }
 
 void Channel::report_progress() {
@@ -172,14 +181,17 @@ void Channel::report_write_closed(std::error_code error) {
   tell_all(detail::kWriteClosed, [error](HandlerNode& handler) { handler.on_write_closed(error); });
 }
 
-void Channel::report_closed(std::error_code error) {
+void Channel::begin_closed() noexcept {
   closed_ = true;
   active_ = false;
-  if (state_ != nullptr) {
-    state_->channel = nullptr;
-    const std::lock_guard lock(state_->mutex);
-    state_->loop = nullptr;
-  }
+  if (state_ == nullptr) return;
+  state_->channel = nullptr;
+  const std::lock_guard lock(state_->mutex);
+  state_->loop = nullptr;
+}
+
+void Channel::report_closed(std::error_code error) {
+  begin_closed();
   if (reason_) error = reason_;
   tell_all(detail::kInactive, [error](HandlerNode& handler) { handler.on_inactive(error); });
   loop_.defer(*this);
@@ -202,10 +214,14 @@ void Channel::run_deferred() {
   tell_writable();
 }
 
-// Bytes that a removed handler had not decoded. They come before what is received next.
+// Bytes that a removed handler had not decoded; they come before what is received next.
 void Channel::deliver_unread() {
-  while (pipeline_.has_unread() && reading() && !closing_) {
+  while (pipeline_.has_unread() && reading()) {
     run([&] { pipeline_.deliver_unread(); });
+  }
+  if (end_held_ && !pipeline_.has_unread() && reading()) {
+    end_held_ = false;
+    run([&] { pipeline_.ends_.pass_read_end(); });
   }
 }
 

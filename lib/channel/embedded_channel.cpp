@@ -26,10 +26,7 @@ EmbeddedChannel::EmbeddedChannel(Watermarks watermarks, bool auto_read)
     : Channel(*owned_loop, watermarks, auto_read) {}
 
 EmbeddedChannel::~EmbeddedChannel() {
-  if (!closed()) {
-    complete_all(make_error_code(errc::cancelled));
-    end(make_error_code(errc::aborted));
-  }
+  if (!closed()) end(make_error_code(errc::aborted));
   tick();
 }
 
@@ -65,10 +62,7 @@ void EmbeddedChannel::deliver() {
 }
 
 void EmbeddedChannel::break_connection(std::error_code error) {
-  if (!closed()) {
-    complete_all(error);
-    end(error);
-  }
+  if (!closed()) end(error);
   tick();
 }
 
@@ -85,10 +79,7 @@ Chain EmbeddedChannel::take_sent() {
 void EmbeddedChannel::tick() {
   owned_loop->run_once(Duration::zero());
   deliver();
-  if (!closed() && ending_ && sent_.empty()) {
-    complete_all(*ending_);
-    end(*ending_);
-  }
+  if (!closed() && ending_ && sent_.empty()) end(*ending_);
   owned_loop->run_once(Duration::zero());
 }
 
@@ -118,11 +109,13 @@ void EmbeddedChannel::do_abort() {
 
 void EmbeddedChannel::complete_all(std::error_code error) {
   std::deque<WriteDone> completions = std::exchange(completions_, {});
-  for (WriteDone& done : completions) done(error == errc::aborted ? make_error_code(errc::cancelled) : error);
+  for (WriteDone& done : completions) done(error);
 }
 
 void EmbeddedChannel::end(std::error_code error) {
-  close_error_ = error;
+  close_error_ = reason() ? reason() : error;
+  begin_closed();
+  complete_all(error == errc::aborted ? make_error_code(errc::cancelled) : error);
   report_closed(error);
 }
 

@@ -23,12 +23,20 @@
 #include "linkspan/channel/pipeline.hpp"
 #include "linkspan/loop/event_loop.hpp"
 #include "linkspan/transport/endpoint.hpp"
+#include "linkspan/transport/stream.hpp"
 
 namespace linkspan {
 
 struct Watermarks {
   std::size_t high_bytes = 64 * 1024;  ///< writable() turns false above it
   std::size_t low_bytes = 32 * 1024;   ///< and true again at or below it
+};
+
+struct ChannelOptions {
+  StreamOptions stream;   ///< its watermarks are the channel's
+  bool auto_read = true;  ///< false: reading starts paused, until resume_read()
+
+  ChannelOptions() = default;
 };
 
 /// Fills the pipeline of a new channel; an error or an exception closes the connection. Called on the
@@ -70,8 +78,9 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// Pauses are counted: each is answered by one resume_read(). A channel with auto_read off starts with one.
   void pause_read();
   void resume_read();
-  /// Not paused. A decoder that has several messages asks before it passes on the next one.
-  [[nodiscard]] bool reading() const noexcept { return read_pauses_ == 0; }
+  /// Neither paused nor closing. A decoder that has several messages asks before it passes on the next one,
+  /// and goes on in on_read_resumed.
+  [[nodiscard]] bool reading() const noexcept { return read_pauses_ == 0 && !closing_ && !closed_; }
 
   /// The connection is open: after on_active and before on_inactive.
   [[nodiscard]] bool active() const noexcept { return active_; }
@@ -117,17 +126,22 @@ class LINKSPAN_API Channel : private DeferredTask {
   virtual void destroy() noexcept = 0;
 
   // What is behind the channel reports. None of these throws.
-  Status initialize(const ChannelInitializer& initializer);
+  /// Fills the pipeline; if that fails, logs it and aborts. Call it when the functions above can be called.
+  void initialize(const ChannelInitializer& initializer);
   void report_open();
   void report_read(Chain&& bytes);
   void report_end();
   /// Some bytes were sent.
   void report_progress();
   void report_write_closed(std::error_code error);
+  /// From here on calls do nothing, and writes are cancelled. For failing writes before report_closed.
+  void begin_closed() noexcept;
   /// Last; the channel is destroyed at the end of the tick.
   void report_closed(std::error_code error);
 
   [[nodiscard]] bool closed() const noexcept { return closed_; }
+  /// Why it was closed, when it was not asked to.
+  [[nodiscard]] std::error_code reason() const noexcept { return reason_; }
   void attach(std::shared_ptr<detail::ChannelState> state);
 
  private:
@@ -161,7 +175,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   bool closed_ : 1 = false;
   bool writable_ : 1 = true;
   bool told_writable_ : 1 = true;
-  bool resumed_ : 1 = false;  // on_read_resumed is due
+  bool resumed_ : 1 = false;   // on_read_resumed is due
+  bool end_held_ : 1 = false;  // on_read_end comes after bytes that wait in the pipeline
 };
 
 namespace detail {

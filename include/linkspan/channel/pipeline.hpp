@@ -6,7 +6,7 @@
 // and leaves the pipeline as it was. Handlers can be added, removed and replaced at any time, also from
 // inside their own functions.
 // Not for: branches; a pipeline is a line.
-// Cost: 112 bytes and its handlers; an edit is linear in the number of handlers, a message costs nothing here.
+// Cost: 112 bytes and its handlers; an edit looks at each of them, a message costs nothing here.
 // Threads: the loop's thread only.
 #pragma once
 
@@ -153,6 +153,7 @@ class LINKSPAN_API Pipeline {
   }
   [[nodiscard]] bool has_unread() const noexcept { return !unread_.empty(); }
   void deliver_unread();
+  void hold(Chain&& bytes) { unread_.push_back({&ends_, std::move(bytes)}); }
   void destroy_removed() noexcept;
   void clear() noexcept;
 

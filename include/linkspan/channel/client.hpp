@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Client: connects channels to endpoints.
+// Not for: names; resolve_endpoints makes endpoints of them.
+// Cost: a value; the channels do not need it once they are made.
+// Threads: connect may be called on any thread.
+#pragma once
+
+#include <system_error>
+#include <variant>
+#include <vector>
+
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/channel/channel.hpp"
+#include "linkspan/channel/channel_ref.hpp"
+#include "linkspan/loop/loop_group.hpp"
+
+namespace linkspan {
+
+/// Called once, on the channel's loop: without an error when the connection is open (after on_active), else
+/// with the reason of the last attempt (after on_inactive), or errc::cancelled when the channel was closed
+/// meanwhile.
+using ConnectDone = unique_function<void(std::error_code error)>;
+
+class LINKSPAN_API Client {
+ public:
+  /// Channels live on `loop`, or on the loops of `loops` as its policy says. Those have to outlive the
+  /// client.
+  Client(EventLoop& loop, ChannelInitializer initializer, ChannelOptions options = {});
+  Client(LoopGroup& loops, ChannelInitializer initializer, ChannelOptions options = {});
+
+  /// Tries `endpoints` in turn until one accepts; stream.connect_timeout is for each. What is written
+  /// meanwhile is sent when the connection is open, and fails when the last attempt has failed. When the loop
+  /// takes no more work, `done` is called with errc::stopped inside this call.
+  ChannelRef connect(std::vector<Endpoint> endpoints, ConnectDone done = nullptr) const;
+  ChannelRef connect(const Endpoint& endpoint, ConnectDone done = nullptr) const {
+    return connect(std::vector{endpoint}, std::move(done));
+  }
+
+ private:
+  std::variant<EventLoop*, LoopGroup*> loops_;
+  ChannelInitializer initializer_;
+  ChannelOptions options_;
+};
+
+}  // namespace linkspan

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Server: listens on an endpoint and makes a channel of every connection, spread over loops.
+// Not for: a single connection; see Client.
+// Cost: one accept loop; handing a connection to another loop is one post.
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "linkspan/base/result.hpp"
+#include "linkspan/base/unique_function.hpp"
+#include "linkspan/channel/channel.hpp"
+#include "linkspan/loop/loop_group.hpp"
+#include "linkspan/transport/endpoint.hpp"
+#include "linkspan/transport/listener.hpp"
+
+namespace linkspan {
+
+struct ServerOptions {
+  Endpoint endpoint;               ///< port 0 asks for a free one
+  ChannelInitializer initializer;  ///< fills the pipeline of each channel; its failure closes that connection
+  ListenOptions listen;
+  ChannelOptions channel;
+  std::size_t max_connections = 65'536;  ///< further connections are closed as soon as they are accepted
+
+  ServerOptions() = default;
+};
+
+/// A running server. The loops have to outlive it. A listener or accept error is logged and passes.
+class LINKSPAN_API Server {
+ public:
+  /// Accepts on the first loop of `loops`; each connection lives on the loop that its policy chooses. Waits
+  /// for the accept loop to listen, so it has to run, or be the caller's own.
+  [[nodiscard]] static Result<Server> start(LoopGroup& loops, ServerOptions options);
+  /// Accepts on a loop of its own choice.
+  [[nodiscard]] static Result<Server> start(EventLoop& accept_loop, LoopGroup& loops, ServerOptions options);
+  /// Everything on one loop.
+  [[nodiscard]] static Result<Server> start(EventLoop& loop, ServerOptions options);
+
+  Server(Server&& other) noexcept = default;
+  Server& operator=(Server&& other) noexcept;
+  /// Aborts what is still open and waits until every channel is gone; on one of the server's loops it cannot
+  /// wait, and the rest happens in the ticks that follow.
+  ~Server();
+
+  [[nodiscard]] const Endpoint& local_endpoint() const noexcept;
+  /// Connections that are open now.
+  [[nodiscard]] std::size_t connections() const noexcept;
+
+  /// Accepts no more and asks every channel to finish (HandlerNode::on_drain); one that is still open at the
+  /// deadline is aborted. `done` is called once, when the last channel is gone, on the loop where that
+  /// happens, or inside this call if all is over already. Again: sets a new deadline.
+  void stop(Duration deadline, unique_function<void()> done = nullptr);
+
+ private:
+  class Core;
+
+  explicit Server(std::shared_ptr<Core> core) noexcept;
+  [[nodiscard]] static Result<Server> start(EventLoop& accept_loop, LoopGroup* group,
+                                            std::span<EventLoop* const> loops, ServerOptions options);
+
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace linkspan

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "linkspan/channel/server.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "lib/channel/stream_channel.hpp"
+#include "lib/loop/guarded_call.hpp"
+#include "linkspan/base/log.hpp"
+#include "linkspan/loop/timer.hpp"
+#include "linkspan/transport/transport.hpp"
+
+namespace linkspan {
+namespace {
+
+// Runs `task` on the loop: now if this is its thread. False when the loop takes no more.
+bool run_on(EventLoop& loop, unique_function<void()> task) {
+  if (!loop.in_loop_thread()) return loop.post(std::move(task));
+  task();
+  return true;
+}
+
+}  // namespace
+
+// Shared by the server, the tasks it has posted, and its part on each loop until that has stopped.
+class Server::Core final : public ListenerHandler, public std::enable_shared_from_this<Server::Core> {
+ public:
+  Core(EventLoop& accept_loop, LoopGroup* group, std::span<EventLoop* const> loops, ServerOptions options)
+      : options_(std::move(options)), accept_loop_(accept_loop), group_(group) {
+    for (EventLoop* loop : loops) parts_.push_back(std::make_shared<Part>(*loop));
+    parts_running_ = parts_.size();
+  }
+
+  Status listen();
+  void stop(Duration deadline, unique_function<void()> done);
+  void wait();
+  [[nodiscard]] bool on_own_loop() const noexcept;
+
+  [[nodiscard]] const Endpoint& local_endpoint() const noexcept { return local_endpoint_; }
+  [[nodiscard]] std::size_t connections() const noexcept {
+    return connections_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  // The channels of one loop; used on its thread.
+  class Part final : public ChannelOwner, public std::enable_shared_from_this<Part> {
+   public:
+    explicit Part(EventLoop& loop_in) : loop(loop_in) {}
+
+    void open(Socket socket);
+    void stop(Duration deadline);
+    void finish();
+    void channel_gone() noexcept override;
+
+    EventLoop& loop;
+    std::shared_ptr<Core> core;  // from listen() until this part has finished
+
+   private:
+    IntrusiveList<StreamChannel, StreamChannel> channels_;
+    bool stopping_ = false;
+    std::unique_ptr<Timer> deadline_;
+    std::atomic<bool> finished_{false};
+  };
+
+  void stop_parts(Duration deadline);
+  void part_finished(EventLoop& loop);
+  void on_accept(Socket socket) override;
+
+  ServerOptions options_;
+  EventLoop& accept_loop_;
+  LoopGroup* group_;  // nullptr: one loop
+  std::vector<std::shared_ptr<Part>> parts_;
+  std::atomic<std::size_t> connections_{0};
+  Listener listener_;  // accept loop's thread
+  Endpoint local_endpoint_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t parts_running_;
+  bool over_ = false;                             // no part runs, and everybody has been told
+  std::vector<unique_function<void()>> waiting_;  // to be told
+};
+
+// --- starting and accepting -------------------------------------------------------------------------------
+
+Status Server::Core::listen() {
+  Result<Listener> listener = Transport::of(accept_loop_).listen(options_.endpoint, options_.listen, *this);
+  if (!listener) return listener.error();
+  listener_ = std::move(listener).value();
+  local_endpoint_ = listener_.local_endpoint();
+  for (const auto& part : parts_) part->core = shared_from_this();
+  return std::monostate{};
+}
+
+void Server::Core::on_accept(Socket socket) {
+  if (connections() >= options_.max_connections) return;  // closes it
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  std::shared_ptr<Part> part = parts_.front();
+  if (group_ != nullptr) {
+    part = *std::ranges::find(parts_, &group_->next(), [](const auto& each) { return &each->loop; });
+  }
+  EventLoop& loop = part->loop;
+  const bool taken = run_on(loop, [part = std::move(part), socket = std::move(socket)]() mutable {
+    part->open(std::move(socket));
+  });
+  if (!taken) connections_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Server::Core::Part::open(Socket socket) {
+  // No stop has come yet: it is posted behind every connection. But the loop itself may be stopping.
+  if (loop.stopping()) {
+    core->connections_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  channels_.push_back(StreamChannel::open(loop, std::move(socket), core->options_.channel,
+                                          core->options_.initializer, shared_from_this()));
+}
+
+void Server::Core::Part::channel_gone() noexcept {
+  core->connections_.fetch_sub(1, std::memory_order_relaxed);
+  if (stopping_ && channels_.empty()) finish();
+}
+
+// --- stopping ---------------------------------------------------------------------------------------------
+
+void Server::Core::stop(Duration deadline, unique_function<void()> done) {
+  {
+    std::unique_lock lock(mutex_);
+    if (over_) {
+      lock.unlock();
+      if (done) done();
+      return;
+    }
+    if (done) waiting_.push_back(std::move(done));
+  }
+  const auto core = shared_from_this();
+  const bool taken = run_on(accept_loop_, [core, deadline] {
+    core->listener_.close();
+    core->stop_parts(deadline);
+  });
+  if (!taken) stop_parts(deadline);  // the accept loop has stopped, and its listener with it
+}
+
+void Server::Core::stop_parts(Duration deadline) {
+  for (const auto& part : parts_) {
+    // A loop that takes no more tasks has no channels any more.
+    if (!run_on(part->loop, [part, deadline] { part->stop(deadline); })) part->finish();
+  }
+}
+
+void Server::Core::Part::stop(Duration deadline) {
+  if (!std::exchange(stopping_, true)) {
+    for (StreamChannel* channel = channels_.first(); channel != nullptr; channel = channels_.next(*channel)) {
+      channel->drain(deadline);
+    }
+  }
+  if (channels_.empty()) {
+    finish();
+    return;
+  }
+  if (deadline_ == nullptr) {
+    deadline_ = std::make_unique<Timer>(loop, [this] {
+      for (StreamChannel* channel = channels_.first(); channel != nullptr;
+           channel = channels_.next(*channel)) {
+        channel->abort();
+      }
+    });
+  }
+  deadline_->start(deadline);
+}
+
+void Server::Core::Part::finish() {
+  if (finished_.exchange(true)) return;
+  deadline_.reset();
+  std::exchange(core, nullptr)->part_finished(loop);
+}
+
+void Server::Core::part_finished(EventLoop& loop) {
+  std::unique_lock lock(mutex_);
+  if (--parts_running_ != 0) return;
+  while (!waiting_.empty()) {
+    unique_function<void()> done = std::move(waiting_.back());
+    waiting_.pop_back();
+    lock.unlock();
+    guarded_call(done, "server's done callback", loop.counters());
+    lock.lock();
+  }
+  over_ = true;
+  changed_.notify_all();
+}
+
+void Server::Core::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return over_; });
+}
+
+bool Server::Core::on_own_loop() const noexcept {
+  return accept_loop_.in_loop_thread() ||
+         std::ranges::any_of(parts_, [](const auto& part) { return part->loop.in_loop_thread(); });
+}
+
+// --- Server -----------------------------------------------------------------------------------------------
+
+Server::Server(std::shared_ptr<Core> core) noexcept : core_(std::move(core)) {}
+
+Result<Server> Server::start(LoopGroup& loops, ServerOptions options) {
+  return start(*loops.loops().front(), loops, std::move(options));
+}
+
+Result<Server> Server::start(EventLoop& accept_loop, LoopGroup& loops, ServerOptions options) {
+  return start(accept_loop, &loops, loops.loops(), std::move(options));
+}
+
+Result<Server> Server::start(EventLoop& loop, ServerOptions options) {
+  EventLoop* const single[] = {&loop};
+  return start(loop, nullptr, single, std::move(options));
+}
+
+Result<Server> Server::start(EventLoop& accept_loop, LoopGroup* group, std::span<EventLoop* const> loops,
+                             ServerOptions options) {
+  if (options.initializer == nullptr) {
+    return Error(errc::invalid_argument, "a server has an initializer, which fills the pipelines");
+  }
+  if (options.max_connections == 0) {
+    return Error(errc::invalid_argument, "max_connections is 0, but a server takes at least one");
+  }
+  const auto core = std::make_shared<Core>(accept_loop, group, loops, std::move(options));
+  std::promise<Status> listening;
+  if (!run_on(accept_loop, [&] { listening.set_value(core->listen()); })) {
+    return Error(errc::stopped, "the accept loop has stopped");
+  }
+  if (Status status = listening.get_future().get(); !status) return status.error();
+  return Server(core);
+}
+
+Server& Server::operator=(Server&& other) noexcept {
+  std::swap(core_, other.core_);
+  return *this;
+}
+
+Server::~Server() {
+  if (core_ == nullptr) return;
+  core_->stop(Duration::zero(), nullptr);
+  if (!core_->on_own_loop()) core_->wait();
+}
+
+const Endpoint& Server::local_endpoint() const noexcept {
+  return core_->local_endpoint();
+}
+
+std::size_t Server::connections() const noexcept {
+  return core_->connections();
+}
+
+void Server::stop(Duration deadline, unique_function<void()> done) {
+  core_->stop(deadline, std::move(done));
+}
+
+}  // namespace linkspan

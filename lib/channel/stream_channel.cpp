@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/channel/stream_channel.hpp"
+
+#include <utility>
+
+#include "linkspan/transport/transport.hpp"
+
+namespace linkspan {
+
+StreamChannel::StreamChannel(EventLoop& loop, const ChannelOptions& options)
+    : Channel(loop, {options.stream.high_watermark_bytes, options.stream.low_watermark_bytes},
+              options.auto_read) {}
+
+StreamChannel& StreamChannel::open(EventLoop& loop, Socket socket, const ChannelOptions& options,
+                                   const ChannelInitializer& initializer,
+                                   std::shared_ptr<ChannelOwner> owner) {
+  auto* channel = new StreamChannel(loop, options);
+  channel->owner_ = std::move(owner);
+  channel->stream_ = Transport::of(loop).open(std::move(socket), options.stream, *channel);
+  channel->initialize(initializer);
+  return *channel;
+}
+
+void StreamChannel::connect(EventLoop& loop, ConnectSetup setup) {
+  auto* channel = new StreamChannel(loop, setup.options);
+  channel->attach(setup.state);
+  channel->connecting_ = std::make_unique<Connecting>();
+  channel->connecting_->setup = std::move(setup);
+  channel->connect_next();
+  channel->initialize(channel->connecting_->setup.initializer);
+}
+
+void StreamChannel::destroy() noexcept {
+  const std::shared_ptr<ChannelOwner> owner = std::move(owner_);
+  delete this;
+  if (owner != nullptr) owner->channel_gone();
+}
+
+// --- connecting -------------------------------------------------------------------------------------------
+
+void StreamChannel::connect_next() {
+  const ConnectSetup& setup = connecting_->setup;
+  const Endpoint& endpoint = setup.endpoints[connecting_->next_endpoint++];
+  stream_ = Transport::of(loop()).connect(endpoint, setup.options.stream, *this);
+}
+
+void StreamChannel::on_open() {
+  const std::unique_ptr<Connecting> connecting = std::move(connecting_);
+  if (connecting != nullptr) {
+    for (Connecting::Write& write : connecting->writes)
+      stream_write(std::move(write.bytes), std::move(write.done));
+    if (connecting->shut_down) stream_.shutdown_write();
+    if (connecting->close_deadline) stream_.close(*connecting->close_deadline);
+  }
+  report_open();
+  if (connecting != nullptr && connecting->setup.done) run([&] { connecting->setup.done({}); });
+}
+
+void StreamChannel::on_closed(std::error_code error, Chain&&) {
+  if (connecting_ != nullptr && !connecting_->given_up &&
+      connecting_->next_endpoint < connecting_->setup.endpoints.size()) {
+    connect_next();
+    return;
+  }
+  stream_ = Stream();
+  const std::unique_ptr<Connecting> connecting = std::move(connecting_);
+  if (connecting == nullptr) {
+    report_closed(error);
+    return;
+  }
+  begin_closed();
+  std::error_code failure = error;
+  if (connecting->given_up) {
+    failure = make_error_code(errc::cancelled);
+    if (connecting->close_deadline) error = {};  // close() is no error
+  }
+  if (reason()) failure = reason();
+  for (Connecting::Write& write : connecting->writes) {
+    if (write.done) write.done(failure);
+  }
+  report_closed(error);
+  if (connecting->setup.done) run([&] { connecting->setup.done(failure); });
+}
+
+// --- what the channel asks for ----------------------------------------------------------------------------
+
+void StreamChannel::stream_write(Chain&& bytes, WriteDone done) {
+  if (!done) {
+    stream_.write(std::move(bytes));
+    return;
+  }
+  stream_.write(std::move(bytes),
+                [done = std::move(done)](std::error_code error, std::size_t) mutable { done(error); });
+}
+
+void StreamChannel::send(Chain&& bytes) {
+  if (connecting_ == nullptr) {
+    stream_.write(std::move(bytes));
+  } else if (!connecting_->shut_down) {
+    connecting_->bytes += bytes.size();
+    connecting_->writes.push_back({std::move(bytes), nullptr});
+  }
+}
+
+void StreamChannel::send_marker(WriteDone done) {
+  if (connecting_ == nullptr) {
+    stream_write({}, std::move(done));
+  } else if (!connecting_->shut_down) {
+    connecting_->writes.push_back({{}, std::move(done)});
+  } else {
+    stream_write(
+        {}, [done = std::move(done)](std::error_code) mutable { done(make_error_code(errc::shut_down)); });
+  }
+}
+
+void StreamChannel::do_flush() {
+  if (connecting_ == nullptr) stream_.flush();
+}
+
+void StreamChannel::do_shutdown_write() {
+  if (connecting_ == nullptr) {
+    stream_.shutdown_write();
+  } else {
+    connecting_->shut_down = true;
+  }
+}
+
+void StreamChannel::do_close(Duration deadline) {
+  if (connecting_ == nullptr) {
+    stream_.close(deadline);
+    return;
+  }
+  connecting_->shut_down = true;
+  connecting_->close_deadline = deadline;
+  if (connecting_->writes.empty()) do_abort();
+}
+
+void StreamChannel::do_abort() {
+  if (connecting_ != nullptr) connecting_->given_up = true;
+  stream_.abort();
+}
+
+void StreamChannel::do_read(bool wanted) {
+  if (wanted) {
+    stream_.start_read();
+  } else {
+    stream_.pause_read();
+  }
+}
+
+std::size_t StreamChannel::unsent_bytes() const noexcept {
+  return connecting_ == nullptr ? stream_.queued_bytes() : connecting_->bytes;
+}
+
+Endpoint StreamChannel::local_endpoint() const {
+  return closed() ? Endpoint() : stream_.local_endpoint();
+}
+
+Endpoint StreamChannel::peer_endpoint() const {
+  return closed() ? Endpoint() : stream_.peer_endpoint();
+}
+
+}  // namespace linkspan

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// StreamChannel: the channel over a Stream that Server and Client make. Owns itself: it is deleted at the end
+// of the tick in which its stream has closed, or in which every attempt to connect has failed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/channel/channel.hpp"
+#include "linkspan/channel/client.hpp"
+#include "linkspan/transport/socket.hpp"
+#include "linkspan/transport/stream.hpp"
+
+namespace linkspan {
+
+/// Told when a channel of its is gone; on the channel's loop.
+class ChannelOwner {
+ public:
+  virtual ~ChannelOwner() = default;
+  virtual void channel_gone() noexcept = 0;
+};
+
+class StreamChannel final : public Channel, public StreamHandler, public ListNode<StreamChannel> {
+ public:
+  /// Over an accepted connection.
+  static StreamChannel& open(EventLoop& loop, Socket socket, const ChannelOptions& options,
+                             const ChannelInitializer& initializer, std::shared_ptr<ChannelOwner> owner);
+
+  struct ConnectSetup {
+    std::vector<Endpoint> endpoints;  // to be tried in this order; at least one
+    ChannelOptions options;
+    ChannelInitializer initializer;
+    ConnectDone done;
+    std::shared_ptr<detail::ChannelState> state;
+  };
+  static void connect(EventLoop& loop, ConnectSetup setup);
+
+  [[nodiscard]] Endpoint local_endpoint() const override;
+  [[nodiscard]] Endpoint peer_endpoint() const override;
+
+ private:
+  struct Connecting {
+    ConnectSetup setup;
+    std::size_t next_endpoint = 0;
+    bool given_up = false;                   // closed or aborted meanwhile
+    std::optional<Duration> close_deadline;  // close() is to follow the queued writes
+
+    // Written meanwhile; the attempts do not see it.
+    struct Write {
+      Chain bytes;
+      WriteDone done;
+    };
+    std::vector<Write> writes;
+    std::size_t bytes = 0;
+    bool shut_down = false;  // no writes after these
+  };
+
+  StreamChannel(EventLoop& loop, const ChannelOptions& options);
+  ~StreamChannel() override = default;
+
+  void send(Chain&& bytes) override;
+  void send_marker(WriteDone done) override;
+  void do_flush() override;
+  void do_shutdown_write() override;
+  void do_close(Duration deadline) override;
+  void do_abort() override;
+  void do_read(bool wanted) override;
+  [[nodiscard]] std::size_t unsent_bytes() const noexcept override;
+  void destroy() noexcept override;
+
+  void on_open() override;
+  void on_read(Chain&& data) override { report_read(std::move(data)); }
+  void on_end() override { report_end(); }
+  void on_write_progress(std::size_t) override { report_progress(); }
+  void on_write_closed(std::error_code error) override { report_write_closed(error); }
+  void on_closed(std::error_code error, Chain&& unsent) override;
+
+  void connect_next();
+  void stream_write(Chain&& bytes, WriteDone done);
+
+  Stream stream_;
+  std::unique_ptr<Connecting> connecting_;  // until the connection is there
+  std::shared_ptr<ChannelOwner> owner_;
+};
+
+}  // namespace linkspan
