@@ -25,7 +25,9 @@ std::string to_hex(std::uint64_t value) {
   return text.data();
 }
 
-Error damaged(const std::string& what) { return Error(errc::malformed, what); }
+Error damaged(const std::string& what) {
+  return Error(errc::malformed, what);
+}
 
 // Reads the file through a buffer of its own: a mapping that somebody truncates would raise SIGBUS.
 Result<std::uint32_t> compute_checksum(const File& file, std::uint64_t size_bytes) {
@@ -161,15 +163,15 @@ Status BlockStore::check_name(const std::string& name) {
   const auto forbidden = [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (name.empty() || name.size() > kNameMaxBytes || name.front() == '.' ||
       std::ranges::any_of(name, forbidden)) {
-    return Error(errc::invalid_argument,
-                 "\"" + name +
-                     "\" is not a block name (1 to 200 bytes, no '/', no control characters, no '.' in front)");
+    return Error(
+        errc::invalid_argument,
+        "\"" + name +
+            "\" is not a block name (1 to 200 bytes, no '/', no control characters, no '.' in front)");
   }
   return std::monostate();
 }
 
-Result<std::unique_ptr<PendingBlock>> BlockStore::begin_put(const std::string& name,
-                                                              bool with_checksum) {
+Result<std::unique_ptr<PendingBlock>> BlockStore::begin_put(const std::string& name, bool with_checksum) {
   if (Status valid = check_name(name); !valid) return valid.error();
   std::string temporary = path_of(std::string(kTemporaryPrefix) + to_hex(environment_.random.next()));
   auto file = environment_.files.open(temporary, OpenMode::create_new);

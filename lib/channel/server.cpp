@@ -40,6 +40,7 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   Status listen();
   void stop(Duration deadline, unique_function<void()> done);
   void wait();
+  [[nodiscard]] bool stopping();
   [[nodiscard]] bool on_own_loop() const noexcept;
 
   [[nodiscard]] const Endpoint& local_endpoint() const noexcept { return local_endpoint_; }
@@ -83,6 +84,7 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t parts_running_;
+  bool stopping_ = false;
   bool over_ = false;                             // no part runs, and everybody has been told
   std::vector<unique_function<void()>> waiting_;  // to be told
 };
@@ -138,6 +140,7 @@ void Server::Core::stop(Duration deadline, unique_function<void()> done) {
       return;
     }
     if (done) waiting_.push_back(std::move(done));
+    stopping_ = true;
   }
   const auto core = shared_from_this();
   const bool taken = run_on(accept_loop_, [core, deadline] {
@@ -200,6 +203,11 @@ void Server::Core::wait() {
   changed_.wait(lock, [this] { return over_; });
 }
 
+bool Server::Core::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
 bool Server::Core::on_own_loop() const noexcept {
   return accept_loop_.in_loop_thread() ||
          std::ranges::any_of(parts_, [](const auto& part) { return part->loop.in_loop_thread(); });
@@ -246,7 +254,7 @@ Server& Server::operator=(Server&& other) noexcept {
 
 Server::~Server() {
   if (core_ == nullptr) return;
-  core_->stop(Duration::zero(), nullptr);
+  if (!core_->stopping()) core_->stop(Duration::zero(), nullptr);
   if (!core_->on_own_loop()) core_->wait();
 }
 

@@ -43,8 +43,8 @@ class LINKSPAN_API Server {
 
   Server(Server&& other) noexcept = default;
   Server& operator=(Server&& other) noexcept;
-  /// Aborts what is still open and waits until every channel is gone; on one of the server's loops it cannot
-  /// wait, and the rest happens in the ticks that follow.
+  /// Waits until every channel is gone: after stop() for as long as its deadline allows, else they are
+  /// aborted. On one of the server's loops it cannot wait, and the rest happens in the ticks that follow.
   ~Server();
 
   [[nodiscard]] const Endpoint& local_endpoint() const noexcept;
