@@ -59,6 +59,9 @@ Result<HostAndPort> split(std::string_view text) {
   }
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
+    if (!host.empty() && host.find(':') == std::string_view::npos) {
+      return not_an_endpoint(text, "only an IPv6 address stands in brackets");
+    }
   } else if (host.find(':') != std::string_view::npos) {
     return not_an_endpoint(text, "an IPv6 address stands in brackets");
   }

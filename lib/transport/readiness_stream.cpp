@@ -102,7 +102,7 @@ void ReadinessStream::receive_once() {
 
 void ReadinessStream::start_send() {
   if (waits_to_write_) return;
-  for (std::size_t sends = 0; !queued().empty() && sends < kSendsPerTick; ++sends) {
+  for (std::size_t sends = 0; send_wanted() && sends < kSendsPerTick; ++sends) {
     std::array<iovec, kSendSlices> vectors;
     const Chain::IovecExport exported = queued().export_iovec(vectors, kSendBytes);
     msghdr message{};
@@ -121,9 +121,9 @@ void ReadinessStream::start_send() {
       return;
     }
     report_sent(static_cast<std::size_t>(sent));
-    if (ending() || waits_to_write_) return;
+    if (waits_to_write_) return;
   }
-  if (!queued().empty()) mark_dirty();
+  if (send_wanted()) mark_dirty();
 }
 
 void ReadinessStream::on_writable_again() {

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,8 +26,11 @@ void make_non_blocking(int descriptor) noexcept {
     static_cast<void>(::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK));
 }
 
-// A path whose socket nobody listens on any more was left behind by a process that died.
+// A path whose socket nobody listens on any more was left behind by a process that died. Any other file is
+// not ours to remove; connecting to one is refused as well.
 bool is_stale(const Endpoint& endpoint) noexcept {
+  struct stat file {};
+  if (::lstat(endpoint.unix_path().c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
   const Result<Socket, std::error_code> probe = make_stream_socket(endpoint.family());
   if (!probe) return false;
   return ::connect(probe.value().descriptor(), endpoint.address(),

@@ -35,7 +35,6 @@ StreamCore::~StreamCore() {
 
 void StreamCore::assert_open() const {
   LINKSPAN_ASSERT(transport_.loop().in_loop_thread(), "a stream is used on its loop's thread");
-  LINKSPAN_ASSERT(!closed_, "a stream is not used in or after on_closed");
 }
 
 void StreamCore::mark_dirty() noexcept {
@@ -82,8 +81,8 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
 
 void StreamCore::flush() {
   assert_open();
+  if (recording_ || sending_ || !send_wanted()) return;
   // Results are recorded, not reported: no callback runs inside a call.
-  if (recording_ || !connected_ || sending_ || broken_ || ending_ || aborting_ || queued_.empty()) return;
   recording_ = true;
   start_send();
   submit_sends();
@@ -115,7 +114,6 @@ void StreamCore::abort() {
 void StreamCore::abandon() noexcept {
   handler_ = nullptr;
   handle_ = nullptr;
-  if (closed_) return;
   aborting_ = true;
   mark_dirty();
 }
@@ -141,7 +139,7 @@ void StreamCore::service() {
       fail_to_open(broken_);
     } else if (connect_to_ != nullptr) {
       const Endpoint peer = *std::exchange(connect_to_, nullptr);
-      start_deadline(options_.connect_timeout);
+      if (!closing_) start_deadline(options_.connect_timeout);
       start_connect(peer);
     }
     return;
@@ -159,8 +157,12 @@ void StreamCore::service() {
 
 void StreamCore::continue_sending() {
   if (closed_ || ending_) return;
-  if (connected_ && !sending_ && !broken_ && !queued_.empty()) start_send();
+  if (!sending_ && send_wanted()) start_send();
   settle();
+}
+
+bool StreamCore::send_wanted() const noexcept {
+  return connected_ && !ending_ && !aborting_ && !broken_ && !queued_.empty();
 }
 
 bool StreamCore::receive_wanted() const noexcept {
@@ -173,9 +175,9 @@ bool StreamCore::nothing_unread() const noexcept {
   return held_.empty() && (receive_ended_ || unread_bytes(descriptor_) == 0);
 }
 
-// Decides what can be decided; every path that changes something ends here.
+// Decides what can be decided; every path that changes something ends here. After flush() service() does it.
 void StreamCore::settle() {
-  if (closed_ || ending_) return;
+  if (closed_ || ending_ || recording_) return;
   complete_writes();
   if (broken_ && !sending_) {
     fail_writes(broken_);
@@ -286,7 +288,7 @@ void StreamCore::report_sent(std::size_t bytes) {
 void StreamCore::report_send_error(int error) {
   if (closed_ || ending_) return;
   if (!broken_) broken_ = stream_error(error);
-  if (!recording_) settle();  // flush(): service() follows
+  settle();
 }
 
 void StreamCore::operation_finished() {
@@ -302,7 +304,7 @@ void StreamCore::report_progress() {
   }
   if (progress_ != 0) {
     const std::size_t bytes = std::exchange(progress_, 0);
-    if (handler_ != nullptr && !aborting_) handler_->on_write_progress(bytes);
+    if (handler_ != nullptr) handler_->on_write_progress(bytes);
   }
   if (!closed_) complete_writes();
   if (report_writable_) {
@@ -414,7 +416,7 @@ Stream::~Stream() {
 namespace {
 
 StreamCore& opened(StreamCore* core) {
-  LINKSPAN_ASSERT(core != nullptr, "a stream is not used after on_closed");
+  LINKSPAN_ASSERT(core != nullptr, "a stream is not used in or after on_closed");
   return *core;
 }
 

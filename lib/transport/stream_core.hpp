@@ -76,7 +76,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   /// receive, a backend watches for a reset. Called whenever either may have changed; `wanted` is often what
   /// it was.
   virtual void update_receive(bool wanted) = 0;
-  /// Sends the head of queued(); called when it is not empty and no send is in flight. Ends in report_sent or
+  /// Sends the head of queued(); called when send_wanted() and no send is in flight. Ends in report_sent or
   /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
   /// continue_sending.
   virtual void start_send() = 0;
@@ -89,6 +89,8 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   [[nodiscard]] const Chain& queued() const noexcept { return queued_; }
   [[nodiscard]] bool receive_wanted() const noexcept;
+  /// There is something to send, and it may be sent. Any report can change it.
+  [[nodiscard]] bool send_wanted() const noexcept;
   [[nodiscard]] bool ending() const noexcept { return ending_; }
   void mark_dirty() noexcept;
 

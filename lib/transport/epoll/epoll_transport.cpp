@@ -62,13 +62,12 @@ class EpollStream final : public ReadinessStream, public Registration {
 
   void on_events(std::uint32_t events) override {
     if (ending()) return;
+    if ((events & (EPOLLERR | EPOLLHUP)) != 0) hung_up_ = true;
     if ((events & EPOLLERR) != 0) {
-      hung_up_ = true;
       on_error();
     } else {
       if ((events & (EPOLLIN | EPOLLHUP)) != 0) on_readable();
       if ((events & (EPOLLOUT | EPOLLHUP)) != 0) on_writable_again();
-      if ((events & EPOLLHUP) != 0) hung_up_ = true;
     }
     // Level-triggered epoll repeats a hang-up for ever: out, until there is something to wait for again.
     if (hung_up_ && !ending() && interest_ == 0) remove(descriptor());
