@@ -259,8 +259,7 @@ void Channel::attach(std::shared_ptr<detail::ChannelState> state) {
     return;
   }
   state_->channel = this;
-  state_->local_bytes.store(unsent_bytes(), std::memory_order_relaxed);
-  state_->writable.store(writable_, std::memory_order_relaxed);
+  update_writable();
   state_->thread.store(std::this_thread::get_id(), std::memory_order_release);
 }
 

@@ -24,10 +24,10 @@ StreamChannel& StreamChannel::open(EventLoop& loop, Socket socket, const Channel
 
 void StreamChannel::connect(EventLoop& loop, ConnectSetup setup) {
   auto* channel = new StreamChannel(loop, setup.options);
-  channel->attach(setup.state);
   channel->connecting_ = std::make_unique<Connecting>();
   channel->connecting_->setup = std::move(setup);
   channel->connect_next();
+  channel->attach(channel->connecting_->setup.state);
   channel->initialize(channel->connecting_->setup.initializer);
 }
 
