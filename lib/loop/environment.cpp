@@ -123,10 +123,9 @@ class SystemResolver final : public Resolver {
 }  // namespace
 
 const Environment& Environment::system() noexcept {
-  static SystemRandom random;
-  static SystemThreads threads;
-  static SystemResolver resolver;
-  static const Environment environment{monotonic_clock(), random, threads, resolver, system_files()};
+  // Never destroyed: threads may still run while the program exits.
+  static const auto& environment = *new const Environment{
+      monotonic_clock(), *new SystemRandom, *new SystemThreads, *new SystemResolver, system_files()};
   return environment;
 }
 

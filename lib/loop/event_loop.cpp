@@ -37,12 +37,13 @@ EventLoop::EventLoop(EventLoopOptions options)
       thread_(std::this_thread::get_id()) {}
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine, EventLoopOptions options) {
+  if (options.tasks_per_tick == 0 || options.timers_per_tick == 0) {
+    return Error(errc::invalid_argument,
+                 options.name + ": tasks_per_tick and timers_per_tick are at least 1, not 0");
+  }
   std::unique_ptr<EventLoop> loop(new EventLoop(std::move(options)));
   Result<std::unique_ptr<Engine>> made = engine(*loop);
-  if (!made) {
-    loop->shut_down_done_ = true;
-    return made.error();
-  }
+  if (!made) return made.error();
   loop->engine_ = std::move(made).value();
   // A block that comes back after a refusal lets the engine try again.
   loop->pool_.set_available_callback([engine_ptr = loop->engine_.get()] { engine_ptr->memory_available(); });
@@ -51,8 +52,10 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine
 
 EventLoop::~EventLoop() {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop is destroyed on its own thread");
-  if (!shut_down_done_) shut_down();
+  if (engine_ != nullptr && !shut_down_done_) shut_down();
   pool_.set_available_callback(nullptr);
+  take_posted(closed_mark<PostedTask>());  // there are some only when the engine could not be made
+  while (ready_first_ != nullptr) pop_ready();
 }
 
 bool EventLoop::in_loop_thread() const noexcept {
@@ -73,6 +76,7 @@ void EventLoop::run_once(Duration max_wait) {
 void EventLoop::tick(Duration max_wait, bool with_timers) {
   counters_.ticks.add(1);
   now_ = environment().clock.now();
+  now_is_old_ = false;
   if (with_timers) timers_->expire(now_, options_.timers_per_tick, counters_);
   run_tasks(options_.tasks_per_tick);
   run_deferred();
@@ -89,12 +93,14 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
   if (wait > Duration::zero()) {
     // A post that comes after the check below sees the flag and wakes the engine.
     sleeping_.store(true, std::memory_order_seq_cst);
-    if (posted_.load(std::memory_order_seq_cst) != nullptr || (with_timers && stopping())) {
+    if (posted_.load(std::memory_order_seq_cst) != nullptr ||
+        (with_timers && stop_requested_.load(std::memory_order_seq_cst))) {
       wait = Duration::zero();
     } else {
       counters_.wake_ups.add(1);
     }
   }
+  now_is_old_ = true;
   engine_->poll(wait);
   sleeping_.store(false, std::memory_order_relaxed);
 }
@@ -105,11 +111,11 @@ void EventLoop::stop() noexcept {
 }
 
 bool EventLoop::post(unique_function<void()> task) {
+  auto node = std::make_unique<PostedTask>(PostedTask{std::move(task)});
   if (pending_tasks_.fetch_add(1, std::memory_order_relaxed) >= options_.max_pending_tasks) {
     pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }
-  auto node = std::make_unique<PostedTask>(PostedTask{std::move(task)});
   PostedTask* newest = posted_.load(std::memory_order_relaxed);
   do {
     if (newest == closed_mark<PostedTask>()) {
@@ -141,10 +147,14 @@ void EventLoop::take_posted(PostedTask* mark) noexcept {
   ready_last_ = last;
 }
 
+std::unique_ptr<EventLoop::PostedTask> EventLoop::pop_ready() noexcept {
+  return std::unique_ptr<PostedTask>(std::exchange(ready_first_, ready_first_->next));
+}
+
 void EventLoop::run_tasks(std::size_t limit) {
   if (posted_.load(std::memory_order_relaxed) != closed_mark<PostedTask>()) take_posted(nullptr);
   for (; ready_first_ != nullptr && limit != 0; --limit) {
-    const std::unique_ptr<PostedTask> task(std::exchange(ready_first_, ready_first_->next));
+    const std::unique_ptr<PostedTask> task = pop_ready();
     pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
     counters_.tasks.add(1);
     guarded_call(task->function, "task", counters_);
@@ -162,11 +172,12 @@ void EventLoop::run_deferred() {
 
 void EventLoop::shut_down() {
   stop_requested_.store(true, std::memory_order_relaxed);
-  const TimePoint deadline = environment().clock.now() + options_.stop_deadline;
+  constexpr Duration kLookAgain = std::chrono::milliseconds(10);
+  const TimePoint begin = environment().clock.now();
   engine_->stop();
   do {
-    tick(std::chrono::milliseconds(10), false);
-  } while ((!engine_->idle() || ready_first_ != nullptr || !deferred_.empty()) && now_ < deadline);
+    tick(engine_->idle() ? Duration::zero() : kLookAgain, false);
+  } while (!engine_->idle() && now_ - begin < options_.stop_deadline);
   if (!engine_->idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
   timers_->cancel_all();
 

@@ -249,7 +249,7 @@ class SystemFiles final : public Files {
 }  // namespace
 
 Files& system_files() noexcept {
-  static SystemFiles files;
+  static auto& files = *new SystemFiles;  // never destroyed
   return files;
 }
 

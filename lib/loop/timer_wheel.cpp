@@ -15,12 +15,19 @@ constexpr Duration kTick = std::chrono::milliseconds(1);
 
 }  // namespace
 
+// What timers are ordered by.
+struct TimerWheel::Order {
+  auto operator()(const Timer* timer) const noexcept {
+    return std::tuple(timer->deadline_, timer->sequence_);
+  }
+};
+
 void TimerWheel::start(Timer& timer, TimePoint now, Duration delay) noexcept {
   timer.unlink();
   timer.sequence_ = ++sequence_;
   if (delay <= Duration::zero()) {
     timer.deadline_ = now;
-    due_.push_back(timer);
+    immediate_.push_back(timer);
     return;
   }
   timer.deadline_ = delay > TimePoint::max() - now ? TimePoint::max() : now + delay;
@@ -61,11 +68,12 @@ bool TimerWheel::find_next(Position& position) noexcept {
 
 // Takes out what is due up to `tick`, that one included.
 void TimerWheel::advance(std::uint64_t tick) {
-  const std::uint64_t end = std::min(tick, kLastTick - 1) + 1;
+  const std::uint64_t last = std::min(tick, kLastTick);
+  const std::uint64_t end = std::min(last + 1, kLastTick);
   Position next{};
   // A slot of an upper level that begins at `end` moves down now: afterwards nothing above the lowest level
   // may lie in the current slot of its level.
-  while (find_next(next) && (next.tick < end || (next.tick == end && next.level != 0))) {
+  while (find_next(next) && (next.tick <= last || (next.tick == end && next.level != 0))) {
     List& slot = levels_[next.level].slots[next.slot];
     levels_[next.level].occupied &= ~(std::uint64_t{1} << next.slot);
     tick_ = next.tick;
@@ -83,19 +91,28 @@ void TimerWheel::advance(std::uint64_t tick) {
 void TimerWheel::collect_due(List& slot) {
   sorting_.clear();
   while (!slot.empty()) sorting_.push_back(&slot.pop_front());
-  std::ranges::sort(sorting_, {},
-                    [](const Timer* timer) { return std::tuple(timer->deadline_, timer->sequence_); });
+  std::ranges::sort(sorting_, {}, Order());
   for (Timer* timer : sorting_) due_.push_back(*timer);
+}
+
+Timer* TimerWheel::pop_earliest(List& one, List& other) noexcept {
+  if (one.empty() && other.empty()) return nullptr;
+  const bool from_one = other.empty() || (!one.empty() && Order()(one.first()) < Order()(other.first()));
+  return &(from_one ? one : other).pop_front();
 }
 
 void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters) {
   advance(static_cast<std::uint64_t>((now - origin_) / kTick));
-  List running;
-  running.splice_back(due_);
-  for (; !running.empty() && limit != 0; --limit) {
-    Timer& timer = running.pop_front();
+  List immediate;  // those that callbacks start wait for the next call
+  immediate.splice_back(immediate_);
+  for (; limit != 0; --limit) {
+    Timer* const next = pop_earliest(due_, immediate);
+    if (next == nullptr) break;
+    Timer& timer = *next;
     counters.timers.add(1);
-    counters.worst_lateness_ns.raise_to(static_cast<std::uint64_t>((now - timer.deadline_).count()));
+    if (now > timer.deadline_) {  // a saturated deadline may lie ahead
+      counters.worst_lateness_ns.raise_to(static_cast<std::uint64_t>((now - timer.deadline_).count()));
+    }
     // The callback may destroy the timer, so it runs from here; it comes back if the timer is still there.
     unique_function<void()> callback = std::move(timer.callback_);
     firing_ = &timer;
@@ -103,12 +120,12 @@ void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters
     if (firing_ == &timer) timer.callback_ = std::move(callback);
     firing_ = nullptr;
   }
-  running.splice_back(due_);
-  due_.splice_back(running);
+  immediate.splice_back(immediate_);
+  immediate_.splice_back(immediate);
 }
 
 TimePoint TimerWheel::next_expiry() noexcept {
-  if (!due_.empty()) return origin_;
+  if (!due_.empty() || !immediate_.empty()) return origin_;
   Position next{};
   if (!find_next(next)) return TimePoint::max();
   if (next.tick >= static_cast<std::uint64_t>((TimePoint::max() - origin_) / kTick)) return TimePoint::max();
@@ -117,6 +134,7 @@ TimePoint TimerWheel::next_expiry() noexcept {
 
 void TimerWheel::cancel_all() noexcept {
   due_.clear();
+  immediate_.clear();
   for (Level& level : levels_) {
     for (List& slot : level.slots) slot.clear();
     level.occupied = 0;

@@ -38,6 +38,7 @@ class TimerWheel {
 
  private:
   using List = IntrusiveList<Timer, Timer>;
+  struct Order;
 
   static constexpr unsigned kBits = 6;
   static constexpr unsigned kSlots = 1u << kBits;
@@ -58,12 +59,14 @@ class TimerWheel {
   bool find_next(Position& position) noexcept;
   void advance(std::uint64_t tick);
   void collect_due(List& slot);
+  static Timer* pop_earliest(List& one, List& other) noexcept;
 
   TimePoint origin_;
   std::uint64_t tick_ = 0;  // everything before it has been taken out
   std::uint64_t sequence_ = 0;
   std::array<Level, kLevels> levels_;
-  List due_;
+  List due_;        // taken out of the wheel, in order
+  List immediate_;  // started without a delay, in order
   std::vector<Timer*> sorting_;
   const Timer* firing_ = nullptr;
 };

@@ -35,8 +35,8 @@ class TimerWheel;
 struct EventLoopOptions {
   std::string name = "linkspan";
   BlockPoolOptions pool;
-  std::size_t tasks_per_tick = 1024;   ///< further tasks wait for the next tick
-  std::size_t timers_per_tick = 1024;  ///< further timers that are due wait for the next tick
+  std::size_t tasks_per_tick = 1024;   ///< at least 1; further tasks wait for the next tick
+  std::size_t timers_per_tick = 1024;  ///< at least 1; further timers that are due wait for the next tick
   std::size_t max_pending_tasks = std::size_t{1} << 20;  ///< post() refuses beyond it
   Duration stop_deadline = std::chrono::seconds(5);  ///< how long run() goes on after stop() for completions
   const Environment* environment = &Environment::system();
@@ -69,7 +69,8 @@ class DeferredTask : public ListNode<DeferredTask> {
 
 class LINKSPAN_API EventLoop {
  public:
-  /// Fails when the engine cannot be made. The calling thread becomes the loop's thread.
+  /// Fails when the engine cannot be made, or for an option without sense. The calling thread becomes the
+  /// loop's thread.
   [[nodiscard]] static Result<std::unique_ptr<EventLoop>> create(const EngineFactory& engine,
                                                                  EventLoopOptions options = {});
   /// Stops first if run() did not.
@@ -100,8 +101,9 @@ class LINKSPAN_API EventLoop {
   [[nodiscard]] bool in_loop_thread() const noexcept;
   [[nodiscard]] bool stopping() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
 
-  /// The time at the beginning of this tick's phase; cheap. Loop's thread.
-  [[nodiscard]] TimePoint now() const noexcept { return now_; }
+  /// For timers and tasks the time at the beginning of this tick, which is cheap; for everybody else what the
+  /// clock says, since the engine may have slept. Loop's thread.
+  [[nodiscard]] TimePoint now() const noexcept { return now_is_old_ ? environment().clock.now() : now_; }
 
   [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
   [[nodiscard]] const EventLoopOptions& options() const noexcept { return options_; }
@@ -122,6 +124,7 @@ class LINKSPAN_API EventLoop {
   void run_tasks(std::size_t limit);
   void run_deferred();
   void take_posted(PostedTask* mark) noexcept;
+  std::unique_ptr<PostedTask> pop_ready() noexcept;
   void shut_down();
   void tick(Duration max_wait, bool with_timers);
 
@@ -130,6 +133,7 @@ class LINKSPAN_API EventLoop {
   CopyLedger& copy_ledger_;
   LoopCounters counters_;
   TimePoint now_;
+  bool now_is_old_ = true;
   std::unique_ptr<TimerWheel> timers_;
   IntrusiveList<DeferredTask, DeferredTask> deferred_;
   PostedTask* ready_first_ = nullptr;  // taken from posted_, in order

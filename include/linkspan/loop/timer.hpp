@@ -4,7 +4,7 @@
 // Timer: calls a function once on its loop when a delay has passed. It may be started again, also from its
 // own callback, and destroyed there too.
 // Not for: precision below a millisecond; deadlines are rounded up to the next one, never down.
-// Cost: 88 bytes; start and cancel are O(1) and allocate nothing.
+// Cost: 80 bytes; start and cancel are O(1) and allocate nothing.
 // Threads: the loop's thread only.
 #pragma once
 
@@ -25,7 +25,7 @@ class LINKSPAN_API Timer : public ListNode<Timer> {
 
   /// Fires `delay` from the loop's now() on; a running timer is moved. Timers fire in the order of their
   /// deadlines, those with the same deadline in the order in which they were started. A delay of zero or less
-  /// fires in the next tick; delays beyond some 139 years fire then.
+  /// fires in the next tick; delays that end beyond some 139 years after the loop began fire then.
   void start(Duration delay) noexcept;
   void cancel() noexcept;
   [[nodiscard]] bool active() const noexcept { return linked(); }
@@ -38,5 +38,7 @@ class LINKSPAN_API Timer : public ListNode<Timer> {
   TimePoint deadline_;
   std::uint64_t sequence_ = 0;  // of starts, to order equal deadlines
 };
+
+static_assert(sizeof(Timer) == 80);
 
 }  // namespace linkspan
