@@ -16,7 +16,9 @@
 #include "support/log_capture.hpp"
 
 using namespace linkspan;
-using namespace std::chrono_literals;
+using std::literals::operator""h;
+using std::literals::operator""s;
+using std::literals::operator""ms;
 using linkspan::test::EngineScript;
 using linkspan::test::FakeWorld;
 using linkspan::test::LogCapture;

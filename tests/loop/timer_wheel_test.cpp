@@ -19,7 +19,10 @@
 #include "support/sanitized.hpp"
 
 using namespace linkspan;
-using namespace std::chrono_literals;
+using std::literals::operator""h;
+using std::literals::operator""s;
+using std::literals::operator""ms;
+using std::literals::operator""ns;
 using linkspan::test::EngineScript;
 using linkspan::test::FakeWorld;
 
