@@ -94,7 +94,7 @@ TEST_CASE("a varint of more than 10 bytes or 64 bits is malformed and leaves the
   const Chain largest = chain_of(nine + "\x01", 3);
   Cursor cursor(largest);
   CHECK(cursor.read_varint().value == std::numeric_limits<std::uint64_t>::max());
-  const Chain padded = chain_of("\x80\x80\x00", 1);
+  const Chain padded = chain_of(std::string_view("\x80\x80\x00", 3), 1);
   CHECK(Cursor(padded).read_varint().status == Status::ok);
 }
 
