@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// What only the io_uring transport has: set-up flags, multishot operations, its buffer ring, its queues; and
+// what becomes of a loop where io_uring is not allowed.
+#include "lib/transport/uring/uring_transport.hpp"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+
+#include "linkspan/base/log.hpp"
+#include "tests/transport/harness.hpp"
+
+namespace linkspan::conformance {
+namespace {
+
+EngineFactory uring_with(const UringOptions& options) {
+  return [options](EventLoop& loop) { return make_uring_transport(loop, options); };
+}
+
+class UringWorld : public World {
+ public:
+  explicit UringWorld(const UringOptions& options, EventLoopOptions loop_options = {},
+                      Family family = Family::unix_path)
+      : World({"io_uring", family}, uring_with(options), std::move(loop_options)) {}
+
+  [[nodiscard]] bool has(std::string_view capability) {
+    const std::vector<std::string> names = transport().capabilities();
+    return std::ranges::find(names, capability) != names.end();
+  }
+
+  /// `streams` streams that read, and send back nothing.
+  std::vector<Connection*> open_reading(std::size_t streams) {
+    std::vector<Connection*> opened;
+    for (std::size_t i = 0; i < streams; ++i) {
+      opened.push_back(&open());
+      opened.back()->stream.start_read();
+    }
+    return opened;
+  }
+};
+
+EventLoopOptions with_budget(std::size_t bytes) {
+  EventLoopOptions options;
+  options.pool.budget_bytes = bytes;
+  return options;
+}
+
+// Accepts, receives, answers, and sees the end.
+void check_works(UringWorld& world) {
+  Acceptor acceptor;
+  Result<Listener> listener = world.transport().listen(world.free_endpoint(), {}, acceptor);
+  REQUIRE(listener);
+  const std::string request = pattern(300'000);
+  for (std::size_t i = 0; i < 3; ++i) {
+    Peer peer(world.raw_connect(listener.value().local_endpoint()));
+    world.run_until([&] { return acceptor.sockets.size() == i + 1; });
+    Recorder events;
+    Stream stream = world.transport().open(std::move(acceptor.sockets.back()), {}, events);
+    stream.start_read();
+    peer.send(request);
+    world.run_until([&] {
+      peer.pump();
+      return events.received.size() == request.size();
+    });
+    CHECK((events.received == request));
+    stream.pause_read();
+    world.settle();
+    stream.start_read();
+    stream.write(in_slices(request, 1000));
+    world.run_until([&] {
+      peer.pump();
+      return peer.received.size() == request.size();
+    });
+    CHECK((peer.received == request));
+    peer.shutdown_write();
+    stream.shutdown_write();
+    world.run_until([&] { return events.closed(); });
+    CHECK_FALSE(events.closed_error);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("everything this kernel has is in use") {
+  UringWorld world({});
+  for (const char* name : {"buffer_ring", "multishot_accept", "multishot_receive", "coop_taskrun",
+                           "single_issuer", "defer_taskrun"}) {
+    if (!world.has(name)) MESSAGE(name, " is not in this kernel");
+  }
+  CHECK(world.has("buffer_ring"));
+  check_works(world);
+}
+
+TEST_CASE("set-up flags that the kernel refuses are dropped, and the others stay") {
+  UringOptions options;
+  SUBCASE("one that no kernel knows") {
+    options.setup_flags |= 1U << 31;
+    UringWorld world(options);
+    CHECK(world.has("defer_taskrun") == UringWorld({}).has("defer_taskrun"));
+    check_works(world);
+  }
+  SUBCASE("one that needs another") {
+    options.setup_flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN;
+    UringWorld world(options);
+    CHECK_FALSE(world.has("defer_taskrun"));
+    CHECK(world.has("coop_taskrun"));
+    check_works(world);
+  }
+  SUBCASE("none at all") {
+    options.setup_flags = 0;
+    UringWorld world(options);
+    CHECK_FALSE(world.has("coop_taskrun"));
+    check_works(world);
+  }
+}
+
+TEST_CASE("one-shot operations stand in for multishot ones") {
+  UringOptions options;
+  options.multishot_accept = false;
+  options.multishot_receive = false;
+  UringWorld world(options);
+  CHECK_FALSE(world.has("multishot_accept"));
+  CHECK_FALSE(world.has("multishot_receive"));
+  check_works(world);
+  world.check_quiet();
+}
+
+TEST_CASE("small queues and small turns lose nothing") {
+  UringOptions options;
+  SUBCASE("a full submission queue is submitted early") {
+    options.submission_entries = 2;
+  }
+  SUBCASE("the completion queue overflows, which ends multishot receives") {
+    options.submission_entries = 2;
+    options.completion_entries = 4;
+  }
+  SUBCASE("one completion a poll") {
+    options.completions_per_poll = 1;
+  }
+  UringWorld world(options);
+  const std::vector<Connection*> streams = world.open_reading(20);
+  const std::string message = pattern(50'000);
+  for (int round = 0; round < 2; ++round) {
+    for (Connection* c : streams) {
+      c->events.received.clear();
+      c->peer.received.clear();
+      c->peer.send(message);
+      c->write(message);
+    }
+    world.run_until([&] {
+      return std::ranges::all_of(streams, [&](const Connection* c) {
+        return c->events.received.size() == message.size() && c->peer.received.size() == message.size();
+      });
+    });
+    for (const Connection* c : streams) {
+      CHECK((c->events.received == message));
+      CHECK((c->peer.received == message));
+    }
+  }
+  world.check_quiet();
+}
+
+TEST_CASE("a stream waits for blocks without turning round, and goes on when they are back") {
+  // A quarter of the budget is for the ring: one block.
+  UringWorld world({}, with_budget(256 * 1024));
+  std::vector<Connection*> streams = world.open_reading(3);
+  const std::string message = pattern(400'000);
+  for (Connection* c : streams) {
+    c->events.keeps_data = true;
+    c->peer.send(message);
+  }
+  const auto kept_bytes = [&] {
+    std::size_t bytes = 0;
+    for (const Connection* c : streams) bytes += c->events.kept.size();
+    return bytes;
+  };
+  world.settle();
+  CHECK(kept_bytes() > 0);
+  CHECK(kept_bytes() <= 256 * 1024);
+  world.check_quiet();
+
+  std::size_t arrived = 0;
+  std::vector<std::string> received(streams.size());
+  world.run_until([&] {
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      Chain kept = std::move(streams[i]->events.kept);
+      received[i] += kept.to_string();
+      arrived += kept.size();
+    }
+    return arrived == streams.size() * message.size();
+  });
+  for (const std::string& bytes : received) CHECK((bytes == message));
+  world.check_quiet();
+}
+
+TEST_CASE("a reset is seen by a stream that waits for blocks") {
+  UringWorld world({}, with_budget(256 * 1024), Family::tcp4);
+  Connection& hoarder = *world.open_reading(1).front();
+  hoarder.events.keeps_data = true;
+  hoarder.peer.send(pattern(400'000));
+  world.settle();
+  Connection& waiting = *world.open_reading(1).front();
+  world.settle();
+  waiting.peer.reset();
+  world.run_until([&] { return waiting.events.closed(); });
+  CHECK(waiting.lost());
+}
+
+TEST_CASE("a block that was handed out is not written to again while somebody holds it") {
+  UringOptions options;
+  options.buffers = 2;
+  UringWorld world(options);
+  const std::vector<Connection*> streams = world.open_reading(8);
+  std::string message = pattern(500'000);
+  for (Connection* c : streams) {
+    c->events.keeps_data = true;
+    c->peer.send(message);
+    std::ranges::rotate(message, message.begin() + 1);  // each stream's bytes are its own
+  }
+  message = pattern(500'000);
+  for (Connection* c : streams) {
+    world.run_until([&] { return c->events.kept.size() == message.size(); });
+  }
+  for (Connection* c : streams) {
+    CHECK((c->events.kept == message));
+    std::ranges::rotate(message, message.begin() + 1);
+  }
+}
+
+TEST_CASE("small receives are copied out and their blocks stay in the ring") {
+  UringOptions options;
+  options.buffers = 1;
+  UringWorld world(options);
+  Connection& c = *world.open_reading(1).front();
+  c.events.keeps_data = true;
+  world.settle();
+  const CopyScope scope;
+  const std::uint64_t allocations = world.loop().pool().statistics().allocations;
+  for (std::size_t i = 1; i <= 100; ++i) {
+    c.peer.send("0123456789");
+    world.run_until([&] { return c.events.kept.size() == i * 10; });
+  }
+  CHECK(scope.copied()[CopyPlace::receive] == 1000);
+  CHECK(world.loop().pool().statistics().allocations - allocations == 100);  // those of the copies
+}
+
+TEST_CASE("large receives are not copied") {
+  UringWorld world({});
+  Connection& c = *world.open_reading(1).front();
+  c.events.keeps_data = true;
+  const std::string message = pattern(4'000'000);
+  const CopyScope scope;
+  c.peer.send(message);
+  world.run_until([&] { return c.events.kept.size() == message.size(); });
+  // Pieces below the threshold may come wherever the kernel cuts.
+  CHECK(scope.copied()[CopyPlace::receive] < message.size() / 100);
+  CHECK((c.events.kept == message));
+}
+
+TEST_CASE("a tick makes one system call") {
+  UringWorld world({});
+  const std::vector<Connection*> streams = world.open_reading(10);
+  world.settle();
+  const LoopCounters& counters = world.loop().counters();
+  const std::uint64_t ticks = counters.ticks.get();
+  const std::uint64_t system_calls = counters.system_calls.get();
+  for (Connection* c : streams) {
+    c->peer.send("ping");
+    c->write("pong");
+    c->write("pong");
+  }
+  world.run_until([&] {
+    return std::ranges::all_of(streams, [](const Connection* c) {
+      return c->events.received.size() == 4 && c->peer.received.size() == 8;
+    });
+  });
+  CHECK(counters.system_calls.get() - system_calls == counters.ticks.get() - ticks);
+}
+
+TEST_CASE("a transport can be destroyed while the kernel holds its operations") {
+  EventLoopOptions options;
+  options.stop_deadline = Duration::zero();
+  Acceptor acceptor;
+  Recorder connecting;
+  UringWorld world({}, options);
+  Result<Listener> listener = world.transport().listen(world.free_endpoint(), {}, acceptor);
+  REQUIRE(listener);
+  for (Connection* c : world.open_reading(5)) {
+    c->peer.reads = false;
+    c->write(pattern(1'000'000));
+    c->write(in_slices(pattern(1'000'000), 100));
+    c->peer.send(pattern(1'000'000));
+  }
+  world.settle();
+  const Stream stream = world.transport().connect(listener.value().local_endpoint(), {}, connecting);
+  world.destroy_loop();
+  CHECK_FALSE(listener.value());
+}
+
+// --- where io_uring is not allowed
+
+namespace {
+
+// io_uring_setup fails with `error` from here on; for child processes, as it cannot be undone.
+void refuse_io_uring(unsigned error) {
+  sock_filter instructions[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(instructions)), instructions};
+  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+struct Log {
+  Log() {
+    set_log_level(LogLevel::info);
+    set_log_callback(
+        [](void* context, const LogRecord& record) {
+          static_cast<Log*>(context)->text.append(record.message).append("\n");
+        },
+        this);
+  }
+  std::string text;
+};
+
+// In a child process: an explicit choice fails, auto goes on to the next transport; both say why.
+void check_refusal(const std::string& reason) {
+  const Log log;
+  Result<std::unique_ptr<EventLoop>> chosen = EventLoop::create(transport_engine("io_uring").value());
+  REQUIRE_FALSE(chosen);
+  REQUIRE(chosen.error().message().find(reason) != std::string::npos);
+  REQUIRE(::unsetenv("LINKSPAN_TRANSPORT") == 0);
+  Result<std::unique_ptr<EventLoop>> any = EventLoop::create(transport_engine("auto").value());
+  REQUIRE(any);
+  REQUIRE(any.value()->engine().name() != "io_uring");
+  REQUIRE(log.text.find("io_uring passed over: " + reason) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("where io_uring is refused, auto takes another transport and an explicit choice fails") {
+  SUBCASE("forbidden") {
+    const ChildResult result = in_child([] {
+      refuse_io_uring(EPERM);
+      check_refusal("io_uring is forbidden");
+    });
+    CHECK(result.exit_code == 0);
+  }
+  SUBCASE("missing") {
+    const ChildResult result = in_child([] {
+      refuse_io_uring(ENOSYS);
+      check_refusal("this kernel has no io_uring");
+    });
+    CHECK(result.exit_code == 0);
+  }
+  SUBCASE("no memory may be locked") {
+    if (::geteuid() != 0) {
+      MESSAGE("only root can become a user whose memory is limited: left out");
+      return;
+    }
+    const ChildResult result = in_child([] {
+      constexpr uid_t kNobody = 65534;
+      const rlimit nothing{0, 0};
+      REQUIRE(::setrlimit(RLIMIT_MEMLOCK, &nothing) == 0);
+      REQUIRE(::setuid(kNobody) == 0);
+      check_refusal("too little memory may be locked");
+    });
+    CHECK(result.exit_code == 0);
+  }
+}
+
+TEST_CASE("a ring fits into 64 KiB of locked memory") {
+  if (::geteuid() != 0) {
+    MESSAGE("only root can become a user whose memory is limited: left out");
+    return;
+  }
+  const ChildResult result = in_child([] {
+    constexpr uid_t kUserWithoutProcesses = 65533;
+    const rlimit little{64 * 1024, 64 * 1024};
+    REQUIRE(::setrlimit(RLIMIT_MEMLOCK, &little) == 0);
+    REQUIRE(::setuid(kUserWithoutProcesses) == 0);
+    Result<std::unique_ptr<EventLoop>> loop = EventLoop::create(transport_engine("io_uring").value());
+    REQUIRE(loop);
+  });
+  CHECK(result.exit_code == 0);
+}
+
+}  // namespace linkspan::conformance
