@@ -197,7 +197,7 @@ void StreamCore::settle() {
   } else if (broken_ && !sending_ && broken_ != errc::connection_lost) {
     // Our own failure, in the middle of the data: only a reset keeps the peer from taking it for the end.
     finish(broken_, true);
-  } else if (broken_ && !sending_ && nothing_unread()) {
+  } else if (broken_ && !sending_ && nothing_unread() && receive_stopped()) {
     finish(broken_, false);
   } else if (shutdown_done_ && (end_reported_ || (closing_ && receive_ended_))) {
     finish({}, false);

@@ -76,6 +76,9 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   /// receive, a backend watches for a reset. Called whenever either may have changed; `wanted` is often what
   /// it was.
   virtual void update_receive(bool wanted) = 0;
+  /// The connection is broken: true when nothing that was received is still to be reported; otherwise the
+  /// backend sees to that, and then marks the stream dirty.
+  [[nodiscard]] virtual bool receive_stopped() { return true; }
   /// Sends the head of queued(); called when send_wanted() and no send is in flight. Ends in report_sent or
   /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
   /// continue_sending.

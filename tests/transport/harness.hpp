@@ -168,7 +168,9 @@ class Acceptor final : public ListenerHandler {
 
 class World {
  public:
-  explicit World(Mode mode, EventLoopOptions options = {});
+  explicit World(const Mode& mode, EventLoopOptions options = {});
+  /// With an engine that is made in another way.
+  World(Mode mode, const EngineFactory& engine, EventLoopOptions options);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

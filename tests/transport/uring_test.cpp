@@ -215,6 +215,19 @@ TEST_CASE("a reset is seen by a stream that waits for blocks") {
   CHECK(waiting.lost());
 }
 
+TEST_CASE("a send that fails does not overtake data whose completions come after its own") {
+  UringWorld world({}, {}, Family::tcp4);
+  Connection& c = *world.open_reading(1).front();
+  world.settle();
+  const std::string message = pattern(1000);
+  c.peer.send(message);
+  c.peer.reset();
+  c.write("refused");
+  world.run_until([&] { return c.events.closed(); });
+  CHECK((c.events.received == message));
+  CHECK(c.lost());
+}
+
 TEST_CASE("a block that was handed out is not written to again while somebody holds it") {
   UringOptions options;
   options.buffers = 2;

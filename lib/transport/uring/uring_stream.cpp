@@ -64,7 +64,7 @@ void UringStream::update_receive(bool wanted) {
   if (!wanted) {
     if (receive_ == Receive::armed) cancel_receive();
     watch_for_reset();
-  } else if (receive_ == Receive::idle) {  // otherwise its last completion comes here again
+  } else if (receive_ == Receive::idle) {  // otherwise its last completion leads here again
     if (uring().buffers().ready()) {
       arm_receive();
     } else {
@@ -105,13 +105,19 @@ void UringStream::on_received(int result, unsigned flags) {
   } else if (result != -ENOBUFS && result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
     report_receive_error(-result);
   }
-  // Also when it ended for no reason of the stream: no blocks, a pause, too many completions at once.
-  if (!more) update_receive(receive_wanted());
+  // When it ended for no reason of the stream's (no blocks, a pause, too many completions), service() goes
+  // on.
+  if (!more) mark_dirty();
+}
+
+bool UringStream::receive_stopped() {
+  // Data may wait in completions, behind the one that tells of the break.
+  if (receive_ == Receive::armed) cancel_receive();
+  return receive_ == Receive::idle;
 }
 
 void UringStream::watch_for_reset() {
-  report_reset();
-  if (watching_ || ending()) return;
+  if (watching_) return;
   // Multishot, because a one-shot poll of a stream whose peer has ended completes at once, each time.
   io_uring_sqe& entry = uring().ring().next_entry();
   io_uring_prep_poll_multishot(&entry, descriptor(), 0);
@@ -120,21 +126,15 @@ void UringStream::watch_for_reset() {
 }
 
 void UringStream::on_watch(int result, unsigned flags) {
-  if (result > 0 && (result & POLLERR) != 0) reset_seen_ = true;
   if ((flags & IORING_CQE_F_MORE) == 0) {
     watching_ = false;
-    update_receive(receive_wanted());
+    mark_dirty();
   }
-  report_reset();
-}
-
-void UringStream::report_reset() {
-  // While it receives, the receive reports it, after the data. But data, then end, then reset ends as if
-  // there had been no reset: so it is remembered.
-  if (!reset_seen_ || receive_ == Receive::armed || ending()) return;
-  reset_seen_ = false;
+  if (ending() || result < 0 || (result & POLLERR) == 0) return;
+  // Taken at once, even while it receives: after data, an end and a reset, receiving tells of data and an
+  // end.
   const int error = take_socket_error(descriptor());
-  report_broken(error != 0 ? error : ECONNRESET);
+  if (error != 0) report_broken(error);
 }
 
 // --- sending

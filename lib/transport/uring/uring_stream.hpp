@@ -20,6 +20,7 @@ class UringStream final : public StreamCore, public CompletionTarget {
  protected:
   void start_connect(const Endpoint& peer) override;
   void update_receive(bool wanted) override;
+  bool receive_stopped() override;
   void start_send() override;
   void submit_sends() override;
   void cancel_operations() override;
@@ -34,7 +35,6 @@ class UringStream final : public StreamCore, public CompletionTarget {
   void arm_receive();
   void cancel_receive();
   void watch_for_reset();
-  void report_reset();
 
   void on_connected(int result);
   void on_received(int result, unsigned flags);
@@ -47,7 +47,6 @@ class UringStream final : public StreamCore, public CompletionTarget {
 
   Receive receive_ = Receive::idle;
   bool watching_ = false;
-  bool reset_seen_ = false;  // by the watch, and not reported yet
 };
 
 }  // namespace linkspan
