@@ -166,25 +166,26 @@ std::error_code PayloadMarshallerCore::decode(Chain&& frame, const ProtobufLimit
   // front of what is left, so the work is linear however often the field occurs.
   Chain rest;
   while (!frame.empty()) {
-    Cursor cursor(frame);
-    FieldWalker walker(cursor);
+    FieldWalker walker(frame);
     std::size_t field_start = 0;
     std::size_t payload_bytes = 0;
     bool found = false;
-    while (!found && cursor.remaining() != 0) {
-      field_start = cursor.position();
+    while (!found && !walker.at_end()) {
+      field_start = walker.position();
       WireTag seen{};
-      if (const std::error_code error = walker.read_tag(seen)) return error;
-      found = seen.number == static_cast<std::uint32_t>(field.number()) && seen.type == WireType::length;
-      const std::error_code error = found ? walker.read_length(payload_bytes)
-                                          : walker.skip_value(seen, &shapes.root(), limits.max_depth);
-      if (error) return error;
+      bool good = walker.read_tag(seen);
+      if (good) {
+        found = seen.number == static_cast<std::uint32_t>(field.number()) && seen.type == WireType::length;
+        good = found ? walker.read_length(payload_bytes)
+                     : walker.skip_value(seen, &shapes.root(), limits.max_depth);
+      }
+      if (!good) return make_error_code(walker.error());
     }
     if (!found) {
       rest.append(std::move(frame));
       break;
     }
-    const std::size_t header_bytes = cursor.position() - field_start;
+    const std::size_t header_bytes = walker.position() - field_start;
     rest.append(frame.split_front(field_start));
     frame.drop_front(header_bytes);
     payload = frame.split_front(payload_bytes);

@@ -47,81 +47,72 @@ MessageShapes::MessageShapes(const Descriptor& root) {
   }
 }
 
-std::error_code FieldWalker::skip(std::size_t size) noexcept {
+bool FieldWalker::skip(std::size_t size) noexcept {
   if (size > left()) return overrun();
-  cursor_.skip(size);
-  return {};
+  const std::size_t here = std::min(size, part_.size());
+  part_ = part_.subspan(here);
+  cursor_.skip(size - here);
+  return true;
 }
 
-std::error_code FieldWalker::skip_varint() noexcept {
+bool FieldWalker::skip_varint() noexcept {
   constexpr int kMaxBytes = 10;
   for (int i = 0; i < kMaxBytes; ++i) {
     if (left() == 0) return overrun();
-    const std::byte byte = cursor_.contiguous().front();
-    cursor_.skip(1);
-    if (byte < std::byte{0x80}) return {};
+    if (next_byte() < std::byte{0x80}) return true;
   }
-  return make_error_code(errc::malformed);
+  return fail(errc::malformed);
 }
 
 // Tags and lengths: protobuf takes at most 5 bytes for them, however many zeros they spell out.
-std::error_code FieldWalker::read_short_varint(std::uint32_t& value) noexcept {
+bool FieldWalker::read_short_varint(std::uint32_t& value) noexcept {
   constexpr unsigned kLastShift = 28;
   value = 0;
   for (unsigned shift = 0; shift <= kLastShift; shift += 7) {
     if (left() == 0) return overrun();
-    const auto byte = static_cast<std::uint32_t>(cursor_.contiguous().front());
-    cursor_.skip(1);
+    const auto byte = static_cast<std::uint32_t>(next_byte());
     if (shift == kLastShift && byte > 0x0f) break;
     value |= (byte & 0x7f) << shift;
-    if (byte < 0x80) return {};
+    if (byte < 0x80) return true;
   }
-  return make_error_code(errc::malformed);
+  return fail(errc::malformed);
 }
 
-std::error_code FieldWalker::read_tag(WireTag& tag) noexcept {
+bool FieldWalker::read_tag(WireTag& tag) noexcept {
   std::uint32_t value = 0;
-  if (const std::error_code error = read_short_varint(value)) return error;
+  if (!read_short_varint(value)) return false;
   tag = {value >> 3, static_cast<WireType>(value & 7)};
-  if (tag.number == 0 || tag.type > WireType::fixed32) return make_error_code(errc::malformed);
-  return {};
+  return tag.number != 0 && tag.type <= WireType::fixed32 ? true : fail(errc::malformed);
 }
 
-std::error_code FieldWalker::read_length(std::size_t& length) noexcept {
+bool FieldWalker::read_length(std::size_t& length) noexcept {
   std::uint32_t value = 0;
-  if (const std::error_code error = read_short_varint(value)) return error;
-  if (value > static_cast<std::uint32_t>(std::numeric_limits<int>::max())) {
-    return make_error_code(errc::malformed);
-  }
+  if (!read_short_varint(value)) return false;
+  if (value > static_cast<std::uint32_t>(std::numeric_limits<int>::max())) return fail(errc::malformed);
   length = value;
-  return length > left() ? overrun() : std::error_code();
+  return length <= left() ? true : overrun();
 }
 
-std::error_code FieldWalker::skip_message(std::size_t length, const MessageShape* shape,
-                                          int depth_left) noexcept {
-  const std::size_t outer = std::exchange(behind_, cursor_.remaining() - length);
-  while (left() != 0) {
+bool FieldWalker::skip_message(std::size_t length, const MessageShape* shape, int depth_left) noexcept {
+  const std::size_t outer = std::exchange(behind_, remaining() - length);
+  while (!at_end()) {
     WireTag tag{};
-    if (const std::error_code error = read_tag(tag)) return error;
-    if (const std::error_code error = skip_value(tag, shape, depth_left)) return error;
+    if (!read_tag(tag) || !skip_value(tag, shape, depth_left)) return false;
   }
   behind_ = outer;
-  return {};
+  return true;
 }
 
-std::error_code FieldWalker::skip_group(std::uint32_t number, const MessageShape* shape,
-                                        int depth_left) noexcept {
+bool FieldWalker::skip_group(std::uint32_t number, const MessageShape* shape, int depth_left) noexcept {
   for (;;) {
     WireTag tag{};
-    if (const std::error_code error = read_tag(tag)) return error;
-    if (tag.type == WireType::end_group) {
-      return tag.number == number ? std::error_code() : make_error_code(errc::malformed);
-    }
-    if (const std::error_code error = skip_value(tag, shape, depth_left)) return error;
+    if (!read_tag(tag)) return false;
+    if (tag.type == WireType::end_group) return tag.number == number ? true : fail(errc::malformed);
+    if (!skip_value(tag, shape, depth_left)) return false;
   }
 }
 
-std::error_code FieldWalker::skip_value(WireTag tag, const MessageShape* shape, int depth_left) noexcept {
+bool FieldWalker::skip_value(WireTag tag, const MessageShape* shape, int depth_left) noexcept {
   const MessageShape* const child = shape == nullptr ? nullptr : shape->child(tag);
   switch (tag.type) {
     case WireType::varint: return skip_varint();
@@ -129,17 +120,15 @@ std::error_code FieldWalker::skip_value(WireTag tag, const MessageShape* shape, 
     case WireType::fixed32: return skip(4);
     case WireType::length: {
       std::size_t length = 0;
-      if (const std::error_code error = read_length(length)) return error;
+      if (!read_length(length)) return false;
       if (child == nullptr) return skip(length);
-      if (depth_left == 0) return make_error_code(errc::limit_exceeded);
-      return skip_message(length, child, depth_left - 1);
+      return depth_left > 0 ? skip_message(length, child, depth_left - 1) : fail(errc::limit_exceeded);
     }
     case WireType::start_group:
-      if (depth_left == 0) return make_error_code(errc::limit_exceeded);
-      return skip_group(tag.number, child, depth_left - 1);
+      return depth_left > 0 ? skip_group(tag.number, child, depth_left - 1) : fail(errc::limit_exceeded);
     case WireType::end_group: break;  // of no group that is open
   }
-  return make_error_code(errc::malformed);
+  return fail(errc::malformed);
 }
 
 }  // namespace linkspan::detail

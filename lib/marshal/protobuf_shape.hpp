@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <system_error>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -54,37 +54,54 @@ class MessageShapes {
   const MessageShape* root_;
 };
 
-/// Walks over encoded fields. Errors are truncated (the input ends in the middle of a field), malformed, and
-/// limit_exceeded (deeper than allowed).
+/// Walks over encoded fields. What returns false has failed for good, and error() says why.
 class FieldWalker {
  public:
-  /// `cursor` stands in front of a field of the outermost message.
-  explicit FieldWalker(Cursor& cursor) noexcept : cursor_(cursor) {}
+  /// `message` has to outlive the walker and stay unchanged.
+  explicit FieldWalker(const Chain& message) noexcept : cursor_(message) {}
 
-  [[nodiscard]] std::error_code read_tag(WireTag& tag) noexcept;
+  [[nodiscard]] std::size_t position() const noexcept { return cursor_.position() - part_.size(); }
+  [[nodiscard]] bool at_end() const noexcept { return left() == 0; }
+
+  [[nodiscard]] bool read_tag(WireTag& tag) noexcept;
   /// The length in front of a value of WireType::length; the value is inside the input.
-  [[nodiscard]] std::error_code read_length(std::size_t& length) noexcept;
+  [[nodiscard]] bool read_length(std::size_t& length) noexcept;
   /// The value behind `tag`, with everything inside it that is a message or a group. `depth_left`: how many
   /// more levels are allowed. `shape` is that of the message around, nullptr inside an unknown group.
-  [[nodiscard]] std::error_code skip_value(WireTag tag, const MessageShape* shape, int depth_left) noexcept;
+  [[nodiscard]] bool skip_value(WireTag tag, const MessageShape* shape, int depth_left) noexcept;
+
+  /// truncated (the input ends in the middle of a field), malformed, or limit_exceeded (too deep).
+  [[nodiscard]] errc error() const noexcept { return error_; }
 
  private:
-  [[nodiscard]] std::error_code skip_message(std::size_t length, const MessageShape* shape,
-                                             int depth_left) noexcept;
-  [[nodiscard]] std::error_code skip_group(std::uint32_t number, const MessageShape* shape,
-                                           int depth_left) noexcept;
-  [[nodiscard]] std::error_code skip(std::size_t size) noexcept;
-  [[nodiscard]] std::error_code skip_varint() noexcept;
-  [[nodiscard]] std::error_code read_short_varint(std::uint32_t& value) noexcept;
-  [[nodiscard]] std::size_t left() const noexcept { return cursor_.remaining() - behind_; }
-  /// What it means that the message at hand ends too early: a length inside the input lies, or the input was
-  /// cut.
-  [[nodiscard]] std::error_code overrun() const noexcept {
-    return make_error_code(behind_ != 0 ? errc::malformed : errc::truncated);
-  }
+  [[nodiscard]] bool skip_message(std::size_t length, const MessageShape* shape, int depth_left) noexcept;
+  [[nodiscard]] bool skip_group(std::uint32_t number, const MessageShape* shape, int depth_left) noexcept;
+  [[nodiscard]] bool skip(std::size_t size) noexcept;
+  [[nodiscard]] bool skip_varint() noexcept;
+  [[nodiscard]] bool read_short_varint(std::uint32_t& value) noexcept;
 
-  Cursor& cursor_;
-  std::size_t behind_ = 0;  // bytes of the input behind the message at hand
+  [[nodiscard]] std::size_t remaining() const noexcept { return cursor_.remaining() + part_.size(); }
+  [[nodiscard]] std::size_t left() const noexcept { return remaining() - behind_; }
+  [[nodiscard]] std::byte next_byte() noexcept {
+    if (part_.empty()) {
+      part_ = cursor_.contiguous();
+      cursor_.skip(part_.size());
+    }
+    const std::byte byte = part_.front();
+    part_ = part_.subspan(1);
+    return byte;
+  }
+  bool fail(errc error) noexcept {
+    error_ = error;
+    return false;
+  }
+  /// The message at hand ends too early: a length around it lies, or the input was cut.
+  bool overrun() noexcept { return fail(behind_ != 0 ? errc::malformed : errc::truncated); }
+
+  std::span<const std::byte> part_;  // what comes next, inside one slice
+  Cursor cursor_;                    // behind part_
+  std::size_t behind_ = 0;           // bytes of the input behind the message at hand
+  errc error_{};
 };
 
 }  // namespace linkspan::detail

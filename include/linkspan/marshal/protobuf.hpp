@@ -105,7 +105,7 @@ class PayloadMarshaller {
     Result<Envelope<M>, std::error_code> result{Envelope<M>()};
     Envelope<M>& envelope = result.value();
     const std::error_code error = core_.decode(std::move(frame), limits, envelope.message, envelope.payload);
-    if (error) return error;
+    if (error) result = error;
     return result;
   }
 
