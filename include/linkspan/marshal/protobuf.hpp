@@ -30,6 +30,9 @@ template <class M>
 struct Envelope {
   M message;
   Chain payload;
+
+  /// Encoded, give or take the payload field's header: what it counts in ChannelRef::write.
+  [[nodiscard]] std::size_t size_bytes() const { return message.ByteSizeLong() + payload.size(); }
 };
 
 struct ProtobufLimits {
