@@ -111,7 +111,7 @@ TEST_CASE("a frame that ends early is truncated, unless it ends between two fiel
 
 TEST_CASE("randomly broken frames are taken or refused as protobuf does") {
   const google::protobuf::LogSilencer silencer;
-  Random random(3);
+  Random rng(3);
   const auto records = PayloadMarshaller<Record>::create("data").value_or_throw();
   const auto answers = PayloadMarshaller<Answer>::create("data").value_or_throw();
   const auto legacies = PayloadMarshaller<Legacy>::create("data").value_or_throw();
@@ -127,16 +127,16 @@ TEST_CASE("randomly broken frames are taken or refused as protobuf does") {
                                answer.SerializeAsString()};
   for (int round = 0; round < 60'000; ++round) {
     std::string bytes = seeds[static_cast<std::size_t>(round) % 3];
-    for (std::size_t changes = 1 + below(random, 4); changes != 0; --changes) {
-      const std::size_t at = below(random, bytes.size());
-      switch (below(random, 4)) {
-        case 0: bytes[at] = static_cast<char>(random()); break;
-        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(random, 8))); break;
-        case 2: bytes.insert(at, 1, static_cast<char>(random())); break;
+    for (std::size_t changes = 1 + below(rng, 4); changes != 0; --changes) {
+      const std::size_t at = below(rng, bytes.size());
+      switch (below(rng, 4)) {
+        case 0: bytes[at] = static_cast<char>(rng()); break;
+        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(rng, 8))); break;
+        case 2: bytes.insert(at, 1, static_cast<char>(rng())); break;
         case 3: bytes.erase(at, bytes.size() == 1 ? 0 : 1); break;
       }
     }
-    Chain chain = cut_randomly(random, bytes, 1 + below(random, 40));
+    Chain chain = cut_randomly(rng, bytes, 1 + below(rng, 40));
     switch (round % 3) {
       case 0: check_like_protobuf(records, bytes, std::move(chain)); break;
       case 1: check_like_protobuf(legacies, bytes, std::move(chain)); break;
@@ -225,9 +225,9 @@ TEST_CASE("a frame above the limit is refused, one at the limit is not") {
 TEST_CASE("a frame of nothing but payload fields takes linear work") {
   std::string bytes;
   for (int i = 0; i < 300'000; ++i) bytes += field(1, "x") + field(2, "");
-  Random random(5);
+  Random rng(5);
   const auto early = PayloadMarshaller<EarlyRecord>::create("data").value_or_throw();
-  const auto decoded = early.decode(cut_randomly(random, bytes, 8));
+  const auto decoded = early.decode(cut_randomly(rng, bytes, 8));
   REQUIRE(decoded.ok());
   CHECK(decoded.value().payload == "x");
 }

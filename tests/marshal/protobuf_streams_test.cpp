@@ -167,12 +167,12 @@ TEST_CASE("a refused block makes Next return false, and serialising fails") {
 }
 
 TEST_CASE("a message is read from a chain that is cut anywhere") {
-  Random random(1);
+  Random rng(1);
   for (int round = 0; round < 200; ++round) {
     Record block;
-    fill(block, random, 2);
+    fill(block, rng, 2);
     const std::string bytes = block.SerializeAsString();
-    const Chain chain = cut_randomly(random, bytes, 1 + below(random, 500));
+    const Chain chain = cut_randomly(rng, bytes, 1 + below(rng, 500));
     BufferChainInputStream stream(chain);
     Record read;
     const CopyScope scope;

@@ -46,18 +46,18 @@ std::string wrong_field(std::string_view name) {
 /// Encodes random messages; checks the bytes against protobuf's own, and what comes back against the message.
 template <class M>
 void check_round_trips(bool same_bytes) {
-  Random random(7);
+  Random rng(7);
   const auto data = marshaller<M>();
   for (int round = 0; round < 500; ++round) {
     M message;
-    fill(message, random, 2);
+    fill(message, rng, 2);
     message.clear_data();
     M whole = message;
     const std::size_t sizes[] = {1, 100, 2047, 2048, 10'000, 100'000};
-    const std::string payload = random_text(random, sizes[below(random, std::size(sizes))]);
+    const std::string payload = random_text(rng, sizes[below(rng, std::size(sizes))]);
     whole.set_data(payload);
 
-    const Chain encoded = encode(data, message, cut_randomly(random, payload, 5000));
+    const Chain encoded = encode(data, message, cut_randomly(rng, payload, 5000));
     const std::string bytes = encoded.to_string();
     if (same_bytes) CHECK(bytes == whole.SerializeAsString());
     M parsed;
@@ -66,7 +66,7 @@ void check_round_trips(bool same_bytes) {
 
     const std::string plain = whole.SerializeAsString();
     const CopyScope scope;
-    auto decoded = data.decode(cut_randomly(random, plain, 1 + below(random, 3000)));
+    auto decoded = data.decode(cut_randomly(rng, plain, 1 + below(rng, 3000)));
     CHECK(scope.copied().total() == 0);
     REQUIRE(decoded.ok());
     CHECK(decoded.value().payload == payload);

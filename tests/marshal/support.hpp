@@ -21,13 +21,13 @@ namespace linkspan::test {
 
 using Random = std::mt19937_64;
 
-inline std::size_t below(Random& random, std::size_t bound) {
-  return random() % bound;
+inline std::size_t below(Random& rng, std::size_t bound) {
+  return rng() % bound;
 }
 
-inline std::string random_text(Random& random, std::size_t size) {
+inline std::string random_text(Random& rng, std::size_t size) {
   std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>('a' + below(random, 26));
+  for (char& c : text) c = static_cast<char>('a' + below(rng, 26));
   return text;
 }
 
@@ -43,10 +43,10 @@ inline Chain cut_at(std::string_view bytes, std::initializer_list<std::size_t> c
   return chain;
 }
 
-inline Chain cut_randomly(Random& random, std::string_view bytes, std::size_t max_piece) {
+inline Chain cut_randomly(Random& rng, std::string_view bytes, std::size_t max_piece) {
   Chain chain;
   while (!bytes.empty()) {
-    const std::size_t size = 1 + below(random, std::min(max_piece, bytes.size()));
+    const std::size_t size = 1 + below(rng, std::min(max_piece, bytes.size()));
     chain.append(Slice::immortal(bytes.substr(0, size)));
     bytes.remove_prefix(size);
   }
@@ -54,33 +54,33 @@ inline Chain cut_randomly(Random& random, std::string_view bytes, std::size_t ma
 }
 
 /// Fills fields of any kind. Maps get one entry at most: the order of more is not defined.
-inline void fill(google::protobuf::Message& message, Random& random, int depth) {
+inline void fill(google::protobuf::Message& message, Random& rng, int depth) {
   using google::protobuf::FieldDescriptor;
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor* field = type.field(i);
     const bool nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!field->is_required() && (below(random, 2) == 0 || (nested && depth == 0))) continue;
+    if (!field->is_required() && (below(rng, 2) == 0 || (nested && depth == 0))) continue;
     const std::size_t sizes[] = {0, 3, 40, 300, 2047, 2048, 5000};
-    const std::string text = random_text(random, sizes[below(random, std::size(sizes))]);
-    const int count = !field->is_repeated() ? 1 : field->is_map() ? 1 : static_cast<int>(below(random, 4));
+    const std::string text = random_text(rng, sizes[below(rng, std::size(sizes))]);
+    const int count = !field->is_repeated() ? 1 : field->is_map() ? 1 : static_cast<int>(below(rng, 4));
     for (int k = 0; k < count; ++k) {
       const bool add = field->is_repeated();
       switch (field->cpp_type()) {
         case FieldDescriptor::CPPTYPE_MESSAGE:
           fill(add ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),
-               random, depth - 1);
+               rng, depth - 1);
           break;
         case FieldDescriptor::CPPTYPE_STRING:
           add ? reflection.AddString(&message, field, text) : reflection.SetString(&message, field, text);
           break;
         case FieldDescriptor::CPPTYPE_INT32: {
-          const auto value = static_cast<std::int32_t>(random());
+          const auto value = static_cast<std::int32_t>(rng());
           add ? reflection.AddInt32(&message, field, value) : reflection.SetInt32(&message, field, value);
           break;
         }
-        case FieldDescriptor::CPPTYPE_UINT64: reflection.SetUInt64(&message, field, random()); break;
+        case FieldDescriptor::CPPTYPE_UINT64: reflection.SetUInt64(&message, field, rng()); break;
         case FieldDescriptor::CPPTYPE_DOUBLE: reflection.SetDouble(&message, field, 0.5); break;
         case FieldDescriptor::CPPTYPE_BOOL: reflection.SetBool(&message, field, true); break;
         case FieldDescriptor::CPPTYPE_ENUM: reflection.SetEnumValue(&message, field, 1); break;
@@ -88,10 +88,10 @@ inline void fill(google::protobuf::Message& message, Random& random, int depth) 
       }
     }
   }
-  if (below(random, 4) == 0) {
+  if (below(rng, 4) == 0) {
     google::protobuf::UnknownFieldSet& unknown = *reflection.MutableUnknownFields(&message);
-    unknown.AddVarint(2000, random());
-    unknown.AddLengthDelimited(2001, random_text(random, below(random, 3000)));
+    unknown.AddVarint(2000, rng());
+    unknown.AddLengthDelimited(2001, random_text(rng, below(rng, 3000)));
     unknown.AddGroup(2002)->AddFixed32(100, 7);
   }
 }
