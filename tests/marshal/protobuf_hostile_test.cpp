@@ -19,9 +19,12 @@ using namespace linkspan::test;
 // The largest allocation since it was last set to 0: shows whether a number in the input was believed.
 static std::size_t largest_allocation = 0;  // NOLINT
 
-void* operator new(std::size_t size) {
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   largest_allocation = std::max(largest_allocation, size);
-  void* memory = std::malloc(size);
+  return std::malloc(size);
+}
+void* operator new(std::size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
