@@ -86,6 +86,7 @@ TEST_CASE("a server echoes to many clients on several loops, and sends all befor
       CHECK((received[i] == content(i)));
       CHECK(clean[i]);
     }
+    const std::lock_guard lock(mutex);
     CHECK(threads.size() == 2);
   });
 }
@@ -145,9 +146,8 @@ TEST_CASE("a stopping server sends what is queued") {
     CHECK(mailbox.wait(3) == Words{"active", "inactive Success", "done"});
     CHECK(server.connections() == 0);
     CHECK_FALSE(Peer(server.local_endpoint()).connected());
-    bool again = false;
-    server.stop(std::chrono::minutes(1), [&] { again = true; });
-    CHECK(again);
+    server.stop(std::chrono::minutes(1), [&] { mailbox.put("again"); });
+    CHECK(mailbox.wait(4).back() == "again");
   });
 }
 
@@ -278,21 +278,32 @@ TEST_CASE("a peer's reset fails the queued writes and ends the channel once") {
 
 TEST_CASE("a server can be destroyed inside a handler of its own, and after its loops have stopped") {
   on_every_transport(2, [](LoopGroup& loops) {
-    std::unique_ptr<Server> server;
+    struct Owner {
+      std::mutex mutex;
+      std::unique_ptr<Server> server;
+    } owner;
     class Destroying final : public Reporter {
      public:
-      Destroying(Mailbox& mailbox, std::unique_ptr<Server>& server) : Reporter(mailbox), server_(server) {}
-      void on_read(Chain&&) override { server_.reset(); }
+      Destroying(Mailbox& mailbox, Owner& owner) : Reporter(mailbox), owner_(owner) {}
+      void on_read(Chain&&) override {
+        const std::lock_guard lock(owner_.mutex);
+        owner_.server.reset();
+      }
 
      private:
-      std::unique_ptr<Server>& server_;
+      Owner& owner_;
     };
     Mailbox mailbox;
     const ServerOptions options = options_with([&](Channel& channel) {
-      return channel.pipeline().append(std::make_unique<Destroying>(mailbox, server));
+      return channel.pipeline().append(std::make_unique<Destroying>(mailbox, owner));
     });
-    server = std::make_unique<Server>(Server::start(loops, options).value_or_throw());
-    Peer peer(server->local_endpoint());
+    Endpoint endpoint;
+    {
+      const std::lock_guard lock(owner.mutex);
+      owner.server = std::make_unique<Server>(Server::start(loops, options).value_or_throw());
+      endpoint = owner.server->local_endpoint();
+    }
+    Peer peer(endpoint);
     mailbox.wait(1);
     peer.send("x");
     CHECK(peer.receive_all().empty());
