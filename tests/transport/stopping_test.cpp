@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// What every transport promises when its loop stops.
+#include "tests/transport/harness.hpp"
+
+namespace linkspan::conformance {
+
+TEST_CASE("stopping with tasks, writes, timers and peers that never read: every completion comes") {
+  for_each_mode([](World& world) {
+    Acceptor acceptor;
+    Listener listener = world.transport().listen(world.free_endpoint(), {}, acceptor).value_or_throw();
+    Connection& writing = world.open();
+    writing.stream.start_read();
+    world.fill(writing);
+    const std::string memory = pattern(500'000);
+    int released = 0;
+    writing.write(Chain(Slice::borrow(std::as_bytes(std::span(memory)), [&] { ++released; })));
+    Connection& closing = world.open();
+    world.fill(closing);
+    closing.stream.close(std::chrono::hours(1));
+    const Socket nobody = world.raw_listener();
+    Connection& connecting = world.connect(local_endpoint(nobody.descriptor()));
+    connecting.write("queued");
+    int tasks = 0;
+    for (int i = 0; i < 100; ++i) REQUIRE(world.loop().post([&] { ++tasks; }));
+    bool fired = false;
+    Timer timer(world.loop(), [&] { fired = true; });
+    timer.start(std::chrono::hours(1));
+
+    world.loop().stop();
+    world.loop().run();
+
+    CHECK(tasks == 100);
+    CHECK_FALSE(fired);
+    CHECK_FALSE(timer.active());
+    CHECK(released == 1);
+    for (Connection* c : {&writing, &closing, &connecting}) {
+      CHECK(c->events.count(Event::closed) == 1);
+      CHECK(c->events.closed_error == errc::aborted);
+      CHECK(c->writes.complete_and_in_order());
+      CHECK(c->writes.entries.back().error == errc::cancelled);
+    }
+    CHECK(world.loop().engine().idle());
+    CHECK_FALSE(world.loop().post([] {}));
+    CHECK_FALSE(world.transport().listen(world.free_endpoint(), {}, acceptor).ok());
+  });
+}
+
+TEST_CASE("destroying a loop that was never stopped completes everything too") {
+  for_each_mode([](World& world) {
+    Connection& c = world.open();
+    c.stream.start_read();
+    world.fill(c);
+    world.destroy_loop();
+    CHECK(c.events.count(Event::closed) == 1);
+    CHECK(c.writes.complete_and_in_order());
+    CHECK_FALSE(c.stream);
+    c.peer.reads = true;
+    c.peer.pump();
+    CHECK((c.peer.ended || c.peer.error == ECONNRESET));
+  });
+}
+
+TEST_CASE("a stream that is opened while the loop stops is closed like the others") {
+  for_each_mode([](World& world) {
+    Connection& c = world.open();
+    const Socket nobody = world.raw_listener();
+    Recorder late;
+    Stream stream;
+    c.events.during = [&](Event event) {
+      if (event == Event::closed) {
+        stream = world.transport().connect(local_endpoint(nobody.descriptor()), {}, late);
+      }
+    };
+    world.loop().stop();
+    world.loop().run();
+    CHECK(c.events.closed());
+    CHECK(late.events == std::vector{Event::closed});
+    CHECK(late.closed_error == errc::aborted);
+  });
+}
+
+TEST_CASE("an idle loop with open connections sleeps") {
+  for_each_mode([](World& world) {
+    for (int i = 0; i < 10; ++i) {
+      Connection& c = world.open();
+      if (i % 2 == 0) c.stream.start_read();
+    }
+    world.check_quiet();
+  });
+}
+
+}  // namespace linkspan::conformance
