@@ -313,21 +313,4 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("out of descriptors: connecting is an error of that stream alone") {
-  for_each_transport_name([](const Mode& mode) {
-    const ChildResult result = in_child([&] {
-      World world(mode);
-      const Socket listener = world.raw_listener();
-      const Endpoint endpoint = local_endpoint(listener.descriptor());
-      const rlimit none{3, 3};
-      REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-      Connection& c = world.connect(endpoint);
-      world.run_until([&] { return c.events.closed(); });
-      REQUIRE(c.events.closed_error == std::errc::too_many_files_open);
-      REQUIRE(c.events.events.size() == 1);
-    });
-    CHECK(result.exit_code == 0);
-  });
-}
-
 }  // namespace linkspan::conformance

@@ -156,7 +156,7 @@ void Recorder::on_write_closed(std::error_code error) {
 }
 void Recorder::on_closed(std::error_code error, Chain&& rest) {
   closed_error = error;
-  unsent = rest.to_string();
+  if (!keeps_data) unsent = rest.to_string();
   record(Event::closed);
 }
 
@@ -196,18 +196,19 @@ void Peer::reset() {
 }
 
 void Peer::pump() {
-  while (socket_ && !outgoing_.empty()) {
-    const ssize_t sent =
-        ::send(descriptor(), outgoing_.data(), outgoing_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno != EAGAIN) {
-        error = errno;
-        outgoing_.clear();
-      }
+  std::size_t sent = 0;
+  while (socket_ && sent < outgoing_.size()) {
+    const ssize_t now =
+        ::send(descriptor(), outgoing_.data() + sent, outgoing_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (now < 0) {
+      if (errno == EAGAIN) break;
+      error = errno;
+      sent = outgoing_.size();
       break;
     }
-    outgoing_.erase(0, static_cast<std::size_t>(sent));
+    sent += static_cast<std::size_t>(now);
   }
+  outgoing_.erase(0, sent);
   if (reads) receive_at_most(std::size_t{8} << 20);
 }
 

@@ -70,7 +70,7 @@ class Recorder final : public StreamHandler {
   std::error_code write_closed_error;
   std::error_code closed_error;
   std::string unsent;
-  bool keeps_data = false;  ///< collect what arrives in `kept` instead of `received`
+  bool keeps_data = false;  ///< `kept` instead of `received`; `unsent` is not looked at
   Chain kept;
   bool inside_call = false;  ///< set by the test around its own calls
   int calls_inside_calls = 0;
