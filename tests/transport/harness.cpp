@@ -265,7 +265,7 @@ void World::run_until(const std::function<bool()>& done) {
 }
 
 void World::settle() {
-  for (int tick = 0; tick < 20; ++tick) {
+  for (int tick = 0; tick < 10; ++tick) {
     for (Connection& connection : connections_) connection.peer.pump();
     loop_->run_once(std::chrono::milliseconds(1));
   }

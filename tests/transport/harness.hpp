@@ -204,7 +204,7 @@ class World {
   void accept_raw(const Socket& listener, Connection& connection);
 
   /// Writes until the kernel takes no more, `piece` bytes at a time; returns all that was written.
-  std::string fill(Connection& connection, std::size_t piece = 64 * 1024);
+  std::string fill(Connection& connection, std::size_t piece = std::size_t{1} << 20);
 
  private:
   [[nodiscard]] std::pair<Socket, Socket> raw_pair(bool small_buffers);

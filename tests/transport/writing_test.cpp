@@ -248,7 +248,7 @@ TEST_CASE("on_writable comes once a crossing: above the high mark, then at or be
       writable_at_event = c.stream.writable();
     };
     for (std::size_t crossing = 1; crossing <= 3; ++crossing) {
-      world.fill(c, 120'000);
+      world.fill(c, 1'000'000);
       world.settle();
       CHECK_FALSE(c.stream.writable());
       const std::size_t before = c.events.count(Event::writable);
