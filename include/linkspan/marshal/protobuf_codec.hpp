@@ -19,39 +19,43 @@
 
 namespace linkspan {
 
-/// Reads and takes Envelope<M>. A message that cannot be decoded or encoded is dropped, and an error event
-/// with the marshaller's error says which type it was; unless somebody handles that, the channel closes.
-template <std::derived_from<google::protobuf::Message> M>
-class ProtobufCodec final : public Codec<Chain, Envelope<M>> {
+/// Reads Envelope<In> and takes Envelope<Out>. A message that cannot be decoded or encoded is dropped, and an
+/// error event with the marshaller's error says which type it was; unless somebody handles that, the channel
+/// closes.
+template <std::derived_from<google::protobuf::Message> In,
+          std::derived_from<google::protobuf::Message> Out = In>
+class ProtobufCodec final : public Codec<Chain, Envelope<In>, Envelope<Out>> {
  public:
-  explicit ProtobufCodec(PayloadMarshaller<M> marshaller, ProtobufLimits limits = {}) noexcept
-      : marshaller_(std::move(marshaller)), limits_(limits) {}
+  explicit ProtobufCodec(PayloadMarshaller<In> in, PayloadMarshaller<Out> out,
+                         ProtobufLimits limits = {}) noexcept
+      : in_(std::move(in)), out_(std::move(out)), limits_(limits) {}
+  /// For protocols with one message type.
+  explicit ProtobufCodec(PayloadMarshaller<In> both,
+                         ProtobufLimits limits = {}) noexcept requires std::same_as<In, Out>
+      : in_(both), out_(std::move(both)), limits_(limits) {}
 
   void on_read(Chain&& frame) override {
-    auto envelope = marshaller_.decode(std::move(frame), limits_);
+    auto envelope = in_.decode(std::move(frame), limits_);
     if (!envelope) {
-      fail(envelope.error(), "cannot decode a ");
+      this->pass_error(envelope.error(), "cannot decode a " + In::descriptor()->full_name());
     } else {
       this->pass(std::move(envelope).value());
     }
   }
 
-  void on_write(Envelope<M>&& envelope) override {
+  void on_write(Envelope<Out>&& envelope) override {
     if (!writer_) writer_.emplace(this->channel().loop().pool());
-    if (const std::error_code error = marshaller_.encode(std::move(envelope), *writer_)) {
+    if (const std::error_code error = out_.encode(std::move(envelope), *writer_)) {
       writer_.reset();
-      fail(error, "cannot encode a ");
+      this->pass_error(error, "cannot encode a " + Out::descriptor()->full_name());
     } else {
       this->write(writer_->take());
     }
   }
 
  private:
-  void fail(std::error_code error, std::string_view what) {
-    this->pass_error(error, std::string(what) + M::descriptor()->full_name());
-  }
-
-  PayloadMarshaller<M> marshaller_;
+  PayloadMarshaller<In> in_;
+  PayloadMarshaller<Out> out_;
   ProtobufLimits limits_;
   std::optional<ChainWriter> writer_;  // keeps the rest of its block for the next message
 };
