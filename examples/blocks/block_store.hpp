@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// BlockStore: blocks as files in a directory, one file each under the block's own name. A block is written to a
-// temporary name, made durable, and only then gets its name, so a name always stands for a whole block. Its checksum
-// is kept in an extended attribute of the file; where there is none it is computed when it is asked for.
-// Everything here blocks: it belongs on the file thread.
+// BlockStore: blocks as files in a directory, one file each under the block's own name. A block is written to
+// a temporary name, made durable, and only then gets its name, so a name always stands for a whole block. Its
+// checksum is kept in an extended attribute of the file; where there is none it is computed when it is asked
+// for. Everything here blocks: it belongs on the file thread.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ class StoredBlock {
 
   [[nodiscard]] std::uint64_t size_bytes() const { return whole_.size(); }
   [[nodiscard]] std::optional<std::uint32_t> crc32() const { return crc32_; }
-  /// `size` bytes from `offset` on, in memory already, so that sending them does not wait for the disk. Fails when
-  /// somebody has truncated the file since it was opened; nothing here reads the mapping in user space.
+  /// `size` bytes from `offset` on, in memory already, so that sending them does not wait for the disk. Fails
+  /// when somebody has truncated the file since it was opened; nothing here reads the mapping in user space.
   Result<Slice> chunk(std::uint64_t offset, std::size_t size) const;
 
  private:
@@ -64,7 +64,8 @@ class StoredBlock {
 
 class BlockStore {
  public:
-  /// Creates the directory where it is missing, takes it for itself, and removes what an interrupted put left behind.
+  /// Creates the directory where it is missing, takes it for itself, and removes what an interrupted put left
+  /// behind.
   static Result<std::unique_ptr<BlockStore>> open(const Environment& environment, std::string directory);
 
   /// Names have 1 to 200 bytes, none of them '/' or a control character, and do not start with '.'.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// FileThread: the one thread that touches the disk, so that no loop ever waits for it. Tasks run one after the other
-// in the order in which they came; they post their results back to a loop.
+// FileThread: the one thread that touches the disk, so that no loop ever waits for it. Tasks run one after
+// the other in the order in which they came; they post their results back to a loop.
 #pragma once
 
 #include <condition_variable>

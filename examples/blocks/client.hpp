@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// BlockClient: stores and fetches blocks, one operation at a time, from a thread that may block. A loop of
+// its own does the network, a file thread the files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "blocks.pb.h"
+#include "file_thread.hpp"
+#include "linkspan/loop/loop_group.hpp"
+#include "linkspan/transport/endpoint.hpp"
+
+namespace linkspan::blocks {
+
+struct BlockClientOptions {
+  std::string address;
+  std::string transport = "auto";
+  std::size_t chunk_bytes = std::size_t{1} << 20;
+  bool checksum = true;
+  Duration progress_timeout =
+      std::chrono::seconds(30);  ///< an operation fails when nothing moves for so long
+
+  BlockClientOptions() = default;
+};
+
+/// What a put or a get has moved.
+struct Transfer {
+  std::uint64_t size_bytes = 0;
+  double seconds = 0;
+  std::optional<std::uint32_t> crc32;
+
+  [[nodiscard]] double megabytes_per_second() const {
+    return static_cast<double>(size_bytes) / 1e6 / seconds;
+  }
+};
+
+class BlockClient {
+ public:
+  /// Finds the address and starts the threads; connects for each operation.
+  static Result<std::unique_ptr<BlockClient>> create(BlockClientOptions options);
+
+  Result<Transfer> put(const std::string& path, const std::string& name);
+  /// Writes to a temporary name beside `path` and renames it when the block is whole. Without a path the
+  /// bytes are checked and dropped.
+  Result<Transfer> get(const std::string& name, const std::optional<std::string>& path);
+  Status remove(const std::string& name);
+  /// What the server has copied since it started.
+  Result<ServerCopyCounts> server_copy_counts();
+
+ private:
+  BlockClient(BlockClientOptions options, std::vector<Endpoint> endpoints, std::unique_ptr<FileThread> files,
+              std::unique_ptr<LoopGroup> loops);
+
+  template <class Operation, class... Arguments>
+  Result<typename Operation::Value> run(const Arguments&... arguments);
+
+  BlockClientOptions options_;
+  std::vector<Endpoint> endpoints_;
+  std::unique_ptr<FileThread> files_;
+  std::unique_ptr<LoopGroup> loops_;  // last, so it ends first: channels that go still use the file thread
+};
+
+}  // namespace linkspan::blocks
