@@ -57,6 +57,11 @@ def clang_format(names):
             yield rules.Finding(name, int(row), "format", "clang-format 14 would change this line")
 
 
+def read_or_none(name):
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
 def check_tree(names):
     findings = []
     for name in names:
@@ -67,6 +72,7 @@ def check_tree(names):
         findings += rules.check(name, text)
     findings += rules.version_agrees((ROOT / "meson.build").read_text(encoding="utf-8"),
                                      (ROOT / rules.VERSION_HEADER).read_text(encoding="utf-8"))
+    findings += rules.readme_shows_real_code((ROOT / "README.md").read_text(encoding="utf-8"), read_or_none)
     seen = set()
     for finding in clang_format(names):
         if (finding.file, finding.line) not in seen:

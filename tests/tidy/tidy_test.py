@@ -109,6 +109,12 @@ def main():
     for old, new in (("PATCH 3", "PATCH 4"), ("#define LINKSPAN_VERSION_MINOR 2\n", "")):
         if not rules.version_agrees(build, header.replace(old, new)):
             failures.append("version_agrees lets pass different versions")
+    sources = {"a.cpp": "first\nsecond\n"}
+    for block, refused in (("// a.cpp\nsecond\n", False), ("// a.cpp\nthird\n", True),
+                           ("// b.cpp\nsecond\n", True), ("second\n", True)):
+        readme = f"```cpp\n{block}```\n"
+        if bool(list(rules.readme_shows_real_code(readme, sources.get))) != refused:
+            failures.append(f"readme_shows_real_code is wrong about {readme!r}")
     if not refuses_format():
         failures.append("format does not tell bad formatting from good")
 
