@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kSendSlices = 64;
 // One tick of one stream, so that others get their turn.
 constexpr std::size_t kSendsPerTick = 4;
+constexpr std::size_t kReceivesPerTick = 4;
 constexpr std::size_t kAcceptsPerTick = 64;
 // sendmsg takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
 constexpr std::size_t kSendBytes = std::size_t{1} << 30;
@@ -75,29 +76,37 @@ void ReadinessStream::update_receive(bool wanted) {
 }
 
 void ReadinessStream::on_readable() {
-  if (waits_to_read_ && receive_wanted()) receive_once();
+  // Goes on only while receives fill their blocks: a last one that finds nothing costs more than it brings.
+  for (std::size_t i = 0; i < kReceivesPerTick && waits_to_read_ && receive_wanted(); ++i) {
+    if (!receive_once()) return;
+  }
 }
 
-void ReadinessStream::receive_once() {
+// True when the block was filled, so that there is likely to be more.
+bool ReadinessStream::receive_once() {
   ReadinessTransport& pool = readiness_transport();
   Block& block = pool.receive_block(bulk_);
   if (!block) {
     waits_to_read_ = false;
     wait_for(false, waits_to_write_);
     report_no_buffer();
-    return;
+    return false;
   }
   transport().loop().counters().system_calls.add(1);
   const ssize_t received = ::recv(descriptor(), block.data(), block.size(), 0);
   if (received == 0) {
     report_receive_end();
-  } else if (received < 0) {
-    if (errno != EAGAIN && errno != EINTR) report_receive_error(errno);
-  } else {
-    const auto size = static_cast<std::size_t>(received);
-    bulk_ = size == block.size() || (bulk_ && size >= ReadinessTransport::kReceiveBytes / 2);
-    report_received(Chain(take_received(block, size, transport().loop().pool())));
+    return false;
   }
+  if (received < 0) {
+    if (errno != EAGAIN && errno != EINTR) report_receive_error(errno);
+    return false;
+  }
+  const auto size = static_cast<std::size_t>(received);
+  const bool filled = size == block.size();
+  bulk_ = filled || (bulk_ && size >= ReadinessTransport::kReceiveBytes / 2);
+  report_received(Chain(take_received(block, size, transport().loop().pool())));
+  return filled;
 }
 
 void ReadinessStream::start_send() {

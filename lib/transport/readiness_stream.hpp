@@ -52,7 +52,7 @@ class ReadinessStream : public StreamCore {
 
  private:
   [[nodiscard]] ReadinessTransport& readiness_transport() const noexcept;
-  void receive_once();
+  bool receive_once();
 
   bool waits_to_read_ = false;
   bool waits_to_write_ = false;

@@ -19,8 +19,16 @@ namespace {
 
 constexpr std::size_t kHandlersPerPoll = 256;
 
+// Descriptors are touched on the loop's thread only; others only stop the context.
+constexpr int kOneThreadDoesIo = ASIO_CONCURRENCY_HINT_UNSAFE_IO;
+
 class Waiter;
-using WaiterList = IntrusiveList<Waiter, Waiter>;
+
+// What the waiters of one context have in common.
+struct Waits {
+  IntrusiveList<Waiter, Waiter> changed;  // have to be asked for
+  std::size_t asked = 0;                  // of Asio, and not finished
+};
 
 // A descriptor that Asio waits for. What its owner wants is noted and asked of Asio once a poll, before it
 // waits: so nothing is asked for twice, and within one poll no descriptor gets ahead of the others.
@@ -28,7 +36,7 @@ class Waiter : public ListNode<Waiter> {
  public:
   enum Kind : std::size_t { kRead, kWrite, kError };
 
-  Waiter(asio::io_context& context, WaiterList& changed) : descriptor_(context), changed_(changed) {}
+  Waiter(asio::io_context& context, Waits& waits) : descriptor_(context), waits_(waits) {}
   virtual ~Waiter() { stop_waiting(); }
 
   /// Asks Asio for what is wanted and not asked for yet.
@@ -58,7 +66,7 @@ class Waiter : public ListNode<Waiter> {
       if (failure) return failure.value();
     }
     wanted_ = {readable, writable, errors};
-    if (!linked()) changed_.push_back(*this);
+    if (!linked()) waits_.changed.push_back(*this);
     return 0;
   }
 
@@ -70,25 +78,27 @@ class Waiter : public ListNode<Waiter> {
  private:
   void ask_for(Kind kind, asio::posix::descriptor_base::wait_type type) {
     if (std::exchange(asked_[kind], true)) return;
+    ++waits_.asked;
     wait_started();
     // An error is that of the wait; the calls that follow will meet the descriptor's own.
     descriptor_.async_wait(type, [this, kind](const asio::error_code&) {
       asked_[kind] = false;
+      --waits_.asked;
       wait_finished();
       on_ready(kind);
     });
   }
 
   asio::posix::basic_stream_descriptor<asio::io_context::executor_type> descriptor_;
-  WaiterList& changed_;
+  Waits& waits_;
   std::array<bool, 3> wanted_{};
   std::array<bool, 3> asked_{};
 };
 
 class AsioStream final : public ReadinessStream, public Waiter {
  public:
-  AsioStream(ReadinessTransport& transport, StreamSetup setup, asio::io_context& context, WaiterList& changed)
-      : ReadinessStream(transport, std::move(setup)), Waiter(context, changed) {}
+  AsioStream(ReadinessTransport& transport, StreamSetup setup, asio::io_context& context, Waits& waits)
+      : ReadinessStream(transport, std::move(setup)), Waiter(context, waits) {}
 
  protected:
   void wait_for(bool readable, bool writable) override {
@@ -124,8 +134,8 @@ class AsioStream final : public ReadinessStream, public Waiter {
 class AsioListener final : public ReadinessListener, public Waiter {
  public:
   AsioListener(TransportCore& transport, Socket socket, ListenerHandler& handler, asio::io_context& context,
-               WaiterList& changed)
-      : ReadinessListener(transport, std::move(socket), handler), Waiter(context, changed) {}
+               Waits& waits)
+      : ReadinessListener(transport, std::move(socket), handler), Waiter(context, waits) {}
 
  protected:
   void start_accepting() override {
@@ -154,7 +164,7 @@ class AsioListener final : public ReadinessListener, public Waiter {
 class AsioTransport final : public ReadinessTransport {
  public:
   explicit AsioTransport(EventLoop& loop)
-      : ReadinessTransport(loop), context_(1), work_(context_.get_executor()) {}
+      : ReadinessTransport(loop), context_(kOneThreadDoesIo), work_(context_.get_executor()) {}
   ~AsioTransport() override { delete_all(); }
 
   std::string_view name() const noexcept override { return "asio"; }
@@ -165,20 +175,23 @@ class AsioTransport final : public ReadinessTransport {
 
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override {
-    return std::make_unique<AsioStream>(*this, std::move(setup), context_, changed_);
+    return std::make_unique<AsioStream>(*this, std::move(setup), context_, waits_);
   }
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override {
-    return std::make_unique<AsioListener>(*this, std::move(socket), handler, context_, changed_);
+    return std::make_unique<AsioListener>(*this, std::move(socket), handler, context_, waits_);
   }
 
   void wait(Duration timeout) override {
-    while (!changed_.empty()) changed_.pop_front().ask();
+    while (!waits_.changed.empty()) waits_.changed.pop_front().ask();
     if (context_.stopped()) {
       context_.restart();
       timeout = Duration::zero();
     }
     std::size_t handlers = run_one(timeout);
-    while (handlers != 0 && handlers < kHandlersPerPoll && context_.poll_one() != 0) ++handlers;
+    // The last poll_one finds nothing, at the cost of a system call: spared where nothing can be there.
+    while (handlers != 0 && handlers < kHandlersPerPoll && waits_.asked != 0 && context_.poll_one() != 0) {
+      ++handlers;
+    }
   }
 
  private:
@@ -191,7 +204,7 @@ class AsioTransport final : public ReadinessTransport {
 
   asio::io_context context_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  WaiterList changed_;
+  Waits waits_;
 };
 
 }  // namespace

@@ -80,8 +80,7 @@ Slice BufferRing::take(unsigned completion_flags, std::size_t size) noexcept {
   Block& block = blocks_[slot];
   Slice received;
   if (size != 0) received = take_received(block, size, pool_);
-  // What is left serves further receives while it is half a block at least.
-  if (block.size() < kBlockBytes / 2) block = pool_.allocate(kBlockBytes);
+  if (block.size() < kLeastBytes) block = pool_.allocate(kBlockBytes);
   if (block) provide(slot);
   return received;
 }

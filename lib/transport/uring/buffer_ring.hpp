@@ -22,9 +22,10 @@ namespace linkspan {
 
 class BufferRing {
  public:
-  /// The largest receive: half the throughput of large copies is reached well below it, and it is a class of
-  /// the pool.
-  static constexpr std::size_t kBlockBytes = 64 * 1024;
+  /// The largest receive. A block serves receives until less than kLeastBytes of it are left: so bulk comes
+  /// in few and large receives, and many small ones share a block.
+  static constexpr std::size_t kBlockBytes = 256 * 1024;
+  static constexpr std::size_t kLeastBytes = 64 * 1024;
   static constexpr unsigned kSlotsMax = 64;
   /// Of the buffer group, in submissions.
   static constexpr unsigned kGroup = 0;

@@ -2,9 +2,16 @@
 // Copyright The Linkspan authors
 #include "lib/transport/uring/ring.hpp"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <string>
 
 #include "linkspan/base/assert.hpp"
@@ -30,6 +37,11 @@ bool is_passing(int result) noexcept {
   return result >= 0 || result == -EINTR || result == -ETIME || result == -EAGAIN || result == -EBUSY;
 }
 
+timespec to_timespec(Duration duration) noexcept {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
+
 class ProbeTarget final : public CompletionTarget {
  public:
   void on_completion(unsigned operation, int result, unsigned) override { results[operation] = result; }
@@ -38,6 +50,11 @@ class ProbeTarget final : public CompletionTarget {
 };
 
 }  // namespace
+
+bool running_under_valgrind() noexcept {
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  return preloaded != nullptr && std::strstr(preloaded, "/vgpreload_") != nullptr;
+}
 
 Result<std::unique_ptr<Ring>> Ring::create(const UringOptions& options, Counter& system_calls) {
   io_uring ring{};
@@ -54,7 +71,36 @@ Result<std::unique_ptr<Ring>> Ring::create(const UringOptions& options, Counter&
     error = set_up();
   }
   if (error != 0) return Error(system_error_code(error), reason_of(error));
-  return std::unique_ptr<Ring>(new Ring(ring, flags, system_calls));
+  std::unique_ptr<Ring> made(new Ring(ring, flags, system_calls));
+  if (options.wait_on_event) {
+    if (Status event = made->use_event(); !event) return event.error();
+  }
+  return made;
+}
+
+Status Ring::use_event() {
+  event_ = Socket(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!event_) return Error(system_error_code(errno), "eventfd");
+  const int error = -io_uring_register_eventfd(&ring_, event_.descriptor());
+  if (error != 0) return Error(system_error_code(error), "registering an eventfd");
+  return std::monostate();
+}
+
+// An event stays from the moment a completion is there, so one between the last look and the wait is not
+// missed.
+int Ring::wait_for_event(Duration timeout) noexcept {
+  const timespec limit = to_timespec(timeout);
+  pollfd event{event_.descriptor(), POLLIN, 0};
+  static_cast<void>(::ppoll(&event, 1, timeout == Duration::max() ? nullptr : &limit, nullptr));
+  std::uint64_t count = 0;
+  static_cast<void>(!::read(event_.descriptor(), &count, sizeof(count)));
+  return io_uring_submit_and_get_events(&ring_);
+}
+
+void Ring::interrupt_wait() const noexcept {
+  if (!event_) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(event_.descriptor(), &one, sizeof(one)));
 }
 
 void Ring::submit() {
@@ -67,11 +113,14 @@ void Ring::wait(Duration timeout) {
   int result = 0;
   if (timeout <= Duration::zero() || io_uring_cq_ready(&ring_) != 0) {
     result = io_uring_submit_and_get_events(&ring_);
+  } else if (event_) {
+    result = io_uring_submit_and_get_events(&ring_);
+    if (is_passing(result) && io_uring_cq_ready(&ring_) == 0) result = wait_for_event(timeout);
   } else {
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
+    const timespec wait_limit = to_timespec(timeout);
     __kernel_timespec limit{};
-    limit.tv_sec = seconds.count();
-    limit.tv_nsec = std::chrono::nanoseconds(timeout - seconds).count();
+    limit.tv_sec = wait_limit.tv_sec;
+    limit.tv_nsec = wait_limit.tv_nsec;
     io_uring_cqe* first = nullptr;
     result = io_uring_submit_and_wait_timeout(&ring_, &first, 1,
                                               timeout == Duration::max() ? nullptr : &limit, nullptr);

@@ -13,8 +13,12 @@
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/counter.hpp"
 #include "linkspan/base/result.hpp"
+#include "linkspan/transport/socket.hpp"
 
 namespace linkspan {
+
+/// valgrind's own libraries are preloaded into what it runs.
+[[nodiscard]] bool running_under_valgrind() noexcept;
 
 /// What the transport may use of what a kernel offers. The defaults are for use, others for tests.
 struct UringOptions {
@@ -29,10 +33,13 @@ struct UringOptions {
   unsigned completions_per_poll = 256;
   bool multishot_accept = true;
   bool multishot_receive = true;
-  /// Blocks in the buffer ring, a power of two of at most 64: 64 KiB each, which is 4 MiB for a loop, and
+  /// Blocks in the buffer ring, a power of two of at most 64: 256 KiB each, which is 16 MiB for a loop, and
   /// what the loop can be handed in one tick. A receive needs a block only from its data's arrival to its
   /// delivery, so this does not depend on the number of streams.
   unsigned buffers = 64;
+  /// Waits on an eventfd instead of in the ring: two more system calls a wait. For valgrind, which lets no
+  /// other thread run while one waits in io_uring_enter.
+  bool wait_on_event = running_under_valgrind();
 
   UringOptions() = default;
 };
@@ -78,6 +85,8 @@ class Ring {
   void submit();
   /// Submits, and waits at most `timeout` (Duration::max(): without a limit) for a completion.
   void wait(Duration timeout);
+  /// Ends a wait on the event, which a completion that another eventfd has caused may fail to do. Any thread.
+  void interrupt_wait() const noexcept;
   /// Hands at most `limit` completions to their targets; not those that come meanwhile.
   void dispatch(unsigned limit);
 
@@ -97,8 +106,11 @@ class Ring {
  private:
   Ring(const io_uring& ring, unsigned setup_flags, Counter& system_calls) noexcept
       : ring_(ring), setup_flags_(setup_flags), system_calls_(system_calls) {}
+  [[nodiscard]] Status use_event();
+  [[nodiscard]] int wait_for_event(Duration timeout) noexcept;
 
   io_uring ring_;
+  Socket event_;  // tells of completions; only with wait_on_event
   unsigned setup_flags_;
   Counter& system_calls_;
 };

@@ -51,6 +51,7 @@ std::vector<std::string> UringTransport::capabilities() const {
 void UringTransport::wake() noexcept {
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_up_.descriptor(), &one, sizeof(one)));
+  ring_->interrupt_wait();
 }
 
 void UringTransport::await_wake_up() {
