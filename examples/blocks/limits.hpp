@@ -18,6 +18,9 @@ inline constexpr std::size_t kMaxFrameBytes = kMaxChunkBytes + 4096;
 /// Bytes of one connection on their way between a loop and the disk; at least two chunks are always allowed.
 inline constexpr std::size_t kFileWindowBytes = std::size_t{8} << 20;
 
+/// The file thread reports what it has written in pieces of this size: each report wakes a loop.
+inline constexpr std::size_t kReportBytes = kFileWindowBytes / 4;
+
 /// How long what runs may go on after SIGINT or SIGTERM.
 inline constexpr Duration kStopDeadline = std::chrono::seconds(10);
 

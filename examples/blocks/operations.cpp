@@ -3,6 +3,7 @@
 #include "operations.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "checksum.hpp"
 #include "limits.hpp"
@@ -172,24 +173,23 @@ void GetOperation::take_chunk(Chain&& bytes) {
   }
   context_.files.run([this, self = self_, sink = sink_, chunk = std::move(bytes), size,
                       with_checksum = crc32_.has_value()]() mutable {
-    std::optional<Error> error;
-    if (!sink->failed) {
-      if (with_checksum) sink->crc32 = crc32_update(sink->crc32, chunk);
-      if (Status written = sink->append(chunk); !written) {
-        error = written.error();
-        sink->failed = true;
-      }
+    if (sink->failed) return;
+    if (with_checksum) sink->crc32 = crc32_update(sink->crc32, chunk);
+    if (Status written = sink->append(chunk); !written) {
+      sink->failed = true;
+      static_cast<void>(self.post([this, error = written.error()](Channel&) { finish(error); }));
+      return;
     }
     chunk.clear();  // back to the loop's pool before the loop hears of it
-    static_cast<void>(self.post([this, size, error = std::move(error)](Channel&) {
-      if (finished()) return;
-      if (error) return finish(*error);
-      chunk_written(size);
-    }));
+    sink->unreported_bytes += size;
+    if (sink->unreported_bytes < kReportBytes) return;
+    const std::size_t written_bytes = std::exchange(sink->unreported_bytes, 0);
+    static_cast<void>(self.post([this, written_bytes](Channel&) { bytes_written(written_bytes); }));
   });
 }
 
-void GetOperation::chunk_written(std::size_t bytes) {
+void GetOperation::bytes_written(std::size_t bytes) {
+  if (finished()) return;
   progress();
   unwritten_bytes_ -= bytes;
   if (paused_ && unwritten_bytes_ <= kFileWindowBytes / 2) {

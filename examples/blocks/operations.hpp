@@ -174,6 +174,7 @@ class GetOperation final : public Operation<Transfer> {
     std::string temporary;  // empty when there is no file, or once it has its name
     std::unique_ptr<File> file;
     std::uint64_t size_bytes = 0;
+    std::size_t unreported_bytes = 0;  // written, and the loop has not been told
     std::uint32_t crc32 = 0;
     bool failed = false;
   };
@@ -182,7 +183,7 @@ class GetOperation final : public Operation<Transfer> {
   void take(Envelope<Reply>&& reply) override;
   void release() override;
   void take_chunk(Chain&& bytes);
-  void chunk_written(std::size_t bytes);
+  void bytes_written(std::size_t bytes);
   void commit();
 
   std::string name_;

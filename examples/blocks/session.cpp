@@ -60,23 +60,22 @@ void Session::put_chunk(Chain&& bytes) {
     channel().pause_read();
   }
   context_.files.run([this, self = self_, file = put_->file, chunk = std::move(bytes), size]() mutable {
-    std::optional<Error> error;
     if (!file->failed) {
       if (Status written = file->block->append(chunk); !written) {
-        error = written.error();
         file->failed = true;
         file->block.reset();
+        static_cast<void>(self.post([this, error = written.error()](Channel&) { put_failed(error); }));
       }
     }
     chunk.clear();  // back to the loop's pool before the loop hears of it
-    static_cast<void>(self.post([this, size, error = std::move(error)](Channel&) {
-      if (error) put_failed(*error);
-      chunk_written(size);
-    }));
+    file->unreported_bytes += size;
+    if (file->unreported_bytes < kReportBytes) return;
+    const std::size_t written_bytes = std::exchange(file->unreported_bytes, 0);
+    static_cast<void>(self.post([this, written_bytes](Channel&) { bytes_written(written_bytes); }));
   });
 }
 
-void Session::chunk_written(std::size_t bytes) {
+void Session::bytes_written(std::size_t bytes) {
   if (!put_) return;
   put_->unwritten_bytes -= bytes;
   if (put_->paused && put_->unwritten_bytes <= kFileWindowBytes / 2) {

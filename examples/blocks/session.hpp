@@ -42,6 +42,7 @@ class Session final : public Service<Envelope<Request>, Envelope<Reply>> {
   // An operation lives until its reply has been written. The file thread's part is shared with its tasks.
   struct PutFile {
     std::unique_ptr<PendingBlock> block;
+    std::size_t unreported_bytes = 0;  // written, and the loop has not been told
     bool failed = false;
   };
   struct Put {
@@ -63,7 +64,7 @@ class Session final : public Service<Envelope<Request>, Envelope<Reply>> {
   void begin_put(const BeginPut& request);
   void put_chunk(Chain&& bytes);
   void finish_put(const FinishPut& request);
-  void chunk_written(std::size_t bytes);
+  void bytes_written(std::size_t bytes);
   void begin_get(const linkspan::blocks::Get& request);
   void block_opened(std::uint64_t size_bytes, std::optional<std::uint32_t> crc32);
   void prepare_chunks();
