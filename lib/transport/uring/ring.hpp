@@ -33,10 +33,10 @@ struct UringOptions {
   unsigned completions_per_poll = 256;
   bool multishot_accept = true;
   bool multishot_receive = true;
-  /// Blocks in the buffer ring, a power of two of at most 64: 256 KiB each, which is 16 MiB for a loop, and
+  /// Blocks in the buffer ring, a power of two of at most 64: 256 KiB each, which is 8 MiB for a loop, and
   /// what the loop can be handed in one tick. A receive needs a block only from its data's arrival to its
   /// delivery, so this does not depend on the number of streams.
-  unsigned buffers = 64;
+  unsigned buffers = 32;
   /// Waits on an eventfd instead of in the ring: two more system calls a wait. For valgrind, which lets no
   /// other thread run while one waits in io_uring_enter.
   bool wait_on_event = running_under_valgrind();
