@@ -232,7 +232,7 @@ TEST_CASE("on_writable comes once a crossing: above the high mark, then at or be
     StreamOptions options;
     options.high_watermark_bytes = 100'000;
     options.low_watermark_bytes = 40'000;
-    Connection& c = world.open(options);
+    Connection& c = world.open(options, true);
     CHECK(c.stream.writable());
     c.write(pattern(100'000));
     CHECK(c.stream.writable());
