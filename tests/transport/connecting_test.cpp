@@ -282,6 +282,41 @@ TEST_CASE("an abstract unix address needs no file") {
   });
 }
 
+namespace {
+
+// No descriptor can be opened from now on. Returns the limit that was there.
+rlimit take_all_descriptors() {
+  const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+  ::close(next);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit low{static_cast<rlim_t>(next), limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  return limit;
+}
+
+}  // namespace
+
+TEST_CASE("out of descriptors: connecting is an error of that stream alone, the first on its loop too") {
+  for_each_mode_name([](const Mode& mode) {
+    const ChildResult result = in_child([&] {
+      set_log_level(LogLevel::off);
+      World world(mode);
+      const Endpoint endpoint = endpoint_that_refuses(world);
+      const rlimit limit = take_all_descriptors();
+      Connection& refused = world.connect(endpoint);
+      world.run_until([&] { return refused.events.closed(); });
+      REQUIRE(refused.events.closed_error == std::errc::too_many_files_open);
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+      Connection& next = world.connect(endpoint);
+      world.run_until([&] { return next.events.closed(); });
+      REQUIRE(next.events.closed_error != std::errc::too_many_files_open);
+    });
+    CHECK(result.signal == 0);
+    CHECK(result.exit_code == 0);
+  });
+}
+
 TEST_CASE(
     "out of descriptors: the listener backs off without spinning, then accepts; no connection is lost") {
   for_each_mode_name([](const Mode& mode) {
@@ -292,12 +327,7 @@ TEST_CASE(
       Listener listener = world.transport().listen(world.free_endpoint(), {}, acceptor).value_or_throw();
       std::vector<Socket> clients;
       for (int i = 0; i < 3; ++i) clients.push_back(world.raw_connect(listener.local_endpoint()));
-      const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
-      ::close(next);
-      rlimit limit{};
-      REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-      const rlimit low{static_cast<rlim_t>(next), limit.rlim_max};
-      REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+      const rlimit limit = take_all_descriptors();
       world.run_until([&] { return !acceptor.errors.empty(); });
       REQUIRE(acceptor.errors[0] == std::errc::too_many_files_open);
       REQUIRE(acceptor.sockets.empty());

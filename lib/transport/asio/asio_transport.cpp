@@ -164,7 +164,10 @@ class AsioListener final : public ReadinessListener, public Waiter {
 class AsioTransport final : public ReadinessTransport {
  public:
   explicit AsioTransport(EventLoop& loop)
-      : ReadinessTransport(loop), context_(kOneThreadDoesIo), work_(context_.get_executor()) {}
+      : ReadinessTransport(loop), context_(kOneThreadDoesIo), work_(context_.get_executor()) {
+    // Asio makes its epoll or kqueue for the first descriptor. Now, so that a failure is one of set-up.
+    const asio::posix::stream_descriptor first(context_);
+  }
   ~AsioTransport() override { delete_all(); }
 
   std::string_view name() const noexcept override { return "asio"; }
