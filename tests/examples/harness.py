@@ -27,9 +27,13 @@ class Server:
         self.directory = directory or os.path.join(self.own_directory.name, "blocks")
         self.expect_status = expect_status
         self.log = tempfile.TemporaryFile()
+        environment = dict(os.environ)
+        if wrapper:  # LeakSanitizer cannot work under another tracer
+            environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         self.process = subprocess.Popen(
             [*wrapper, PROGRAM, "--transport", transport, "--address", address, *options, "serve",
-             "--directory", self.directory], stdout=subprocess.PIPE, stderr=self.log, text=True)
+             "--directory", self.directory], stdout=subprocess.PIPE, stderr=self.log, text=True,
+            env=environment)
         first = self.process.stdout.readline()
         if not first.startswith("listening on "):
             self.process.wait(PATIENCE_SECONDS)
