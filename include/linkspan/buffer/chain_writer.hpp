@@ -25,8 +25,8 @@
 
 namespace linkspan {
 
-/// Pieces of at least this many bytes are referenced by default. Gathering beats copying from 1 to 2 KiB a
-/// slice in cache and from about 4 KiB cold; perf/ has the measurement.
+/// Pieces of at least this many bytes are referenced by default. On Linux 6.18 gathering beat copying from 1
+/// to 2 KiB a slice in cache, and from 4 to 16 KiB when the source was not in cache.
 inline constexpr std::size_t kReferenceThreshold = 2048;
 
 struct ChainWriterOptions {
