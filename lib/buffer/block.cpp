@@ -9,20 +9,21 @@
 namespace linkspan {
 namespace {
 
-// Header and data are one allocation; the data starts at the next multiple of 16.
+// In front of the data, in one allocation.
 struct HeapStorage final : Storage {
   explicit HeapStorage(std::size_t capacity) noexcept
-      : Storage(capacity, [](Storage* self) noexcept { std::free(static_cast<HeapStorage*>(self)); }) {}
+      : Storage(reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable,
+                [](Storage* self) noexcept { std::free(static_cast<HeapStorage*>(self)); }) {}
 };
-constexpr std::size_t kDataOffset = (sizeof(HeapStorage) + 15) / 16 * 16;
+static_assert(sizeof(HeapStorage) % 16 == 0, "the data is aligned as malloc aligns");
 
 class HeapAllocator final : public BlockAllocator {
  public:
   Block allocate(std::size_t size) noexcept override {
-    if (size > std::numeric_limits<std::size_t>::max() - kDataOffset) return {};
-    void* memory = std::malloc(kDataOffset + size);
+    if (size > std::numeric_limits<std::size_t>::max() - sizeof(HeapStorage)) return {};
+    void* memory = std::malloc(sizeof(HeapStorage) + size);
     if (memory == nullptr) return {};
-    return {static_cast<std::byte*>(memory) + kDataOffset, size, ::new (memory) HeapStorage(size)};
+    return Block(*::new (memory) HeapStorage(size));
   }
 };
 

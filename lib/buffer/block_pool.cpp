@@ -41,10 +41,6 @@ constexpr std::size_t kDataOffset = 64;
 static_assert(sizeof(PooledStorage) <= kDataOffset);
 constexpr auto kHuge = static_cast<std::uint32_t>(BlockPool::kClassBytes.size());
 
-std::byte* data_of(PooledStorage* storage) noexcept {
-  return reinterpret_cast<std::byte*>(storage) + kDataOffset;
-}
-
 // An address that no other living thread has.
 const void* this_thread_token() noexcept {
   static thread_local char token;
@@ -54,12 +50,12 @@ const void* this_thread_token() noexcept {
 // Under AddressSanitizer a released block is as unreadable as freed memory.
 void poison([[maybe_unused]] PooledStorage* storage) noexcept {
 #ifdef LINKSPAN_POISON_BLOCKS
-  ASAN_POISON_MEMORY_REGION(data_of(storage), storage->capacity());
+  ASAN_POISON_MEMORY_REGION(storage->data(), storage->capacity());
 #endif
 }
 void unpoison([[maybe_unused]] PooledStorage* storage) noexcept {
 #ifdef LINKSPAN_POISON_BLOCKS
-  ASAN_UNPOISON_MEMORY_REGION(data_of(storage), storage->capacity());
+  ASAN_UNPOISON_MEMORY_REGION(storage->data(), storage->capacity());
 #endif
 }
 
@@ -98,7 +94,7 @@ class BlockPool::Core {
     allocations_.add(1);
     live_.add(capacity);
     high_water_.raise_to(live_.get());
-    return {data_of(storage), capacity, storage};
+    return Block(*storage);
   }
 
   void release(PooledStorage* storage) noexcept {
@@ -263,7 +259,7 @@ class BlockPool::Core {
 
 PooledStorage::PooledStorage(std::size_t capacity, std::uint32_t size_class_in,
                              BlockPool::Core* core_in) noexcept
-    : Storage(capacity,
+    : Storage(reinterpret_cast<std::byte*>(this) + kDataOffset, capacity, Access::writable,
               [](Storage* self) noexcept {
                 auto* storage = static_cast<PooledStorage*>(self);
                 storage->core->release(storage);

@@ -9,20 +9,35 @@
 namespace linkspan {
 namespace {
 
-// Keeps a C++ object alive as the owner of memory.
-template <class Owner>
-struct OwnerStorage final : Storage {
-  OwnerStorage(std::size_t capacity, Owner&& owner_in)
-      : Storage(capacity, [](Storage* self) noexcept { delete static_cast<OwnerStorage*>(self); }),
+using Access = Storage::Access;
+
+// Keeps a container alive as the owner of memory, which nobody else can reach.
+template <class Container>
+struct ContainerStorage final : Storage {
+  explicit ContainerStorage(Container&& container_in)
+      : Storage(nullptr, container_in.capacity(), Access::writable,
+                [](Storage* self) noexcept { delete static_cast<ContainerStorage*>(self); }),
+        container(std::move(container_in)) {
+    set_data(reinterpret_cast<const std::byte*>(container.data()));
+  }
+
+  Container container;
+};
+
+// Keeps an owner of memory that others may own too.
+struct SharedStorage final : Storage {
+  SharedStorage(std::span<const std::byte> bytes, std::shared_ptr<const void>&& owner_in) noexcept
+      : Storage(bytes.data(), bytes.size(), Access::read_only,
+                [](Storage* self) noexcept { delete static_cast<SharedStorage*>(self); }),
         owner(std::move(owner_in)) {}
 
-  Owner owner;
+  std::shared_ptr<const void> owner;
 };
 
 // Runs a function when the memory is released. The storage goes first: the function may do anything.
 struct CallbackStorage final : Storage {
-  CallbackStorage(std::size_t capacity, unique_function<void()> function)
-      : Storage(capacity,
+  CallbackStorage(std::span<const std::byte> bytes, unique_function<void()>&& function) noexcept
+      : Storage(bytes.data(), bytes.size(), Access::read_only,
                 [](Storage* self) noexcept {
                   auto* storage = static_cast<CallbackStorage*>(self);
                   unique_function<void()> run = std::move(storage->callback);
@@ -34,9 +49,9 @@ struct CallbackStorage final : Storage {
   unique_function<void()> callback;
 };
 
-Slice whole(std::span<const std::byte> bytes, Storage* storage) noexcept {
-  // A Block is the way to a Slice that owns a storage; nobody writes through this one.
-  return Block(const_cast<std::byte*>(bytes.data()), bytes.size(), storage).freeze(bytes.size());
+// A Block is the way to a Slice that owns a storage; nobody writes through this one.
+Slice front_of(Storage* storage, std::size_t size) noexcept {
+  return Block(*storage).freeze_all(size);
 }
 
 }  // namespace
@@ -50,21 +65,21 @@ Slice Slice::copy(std::span<const std::byte> bytes) {
 }
 
 Slice Slice::adopt(std::string&& text) {
-  auto* storage = new OwnerStorage<std::string>(text.capacity(), std::move(text));
-  return whole(std::as_bytes(std::span(std::as_const(storage->owner))), storage);
+  const std::size_t size = text.size();
+  return front_of(new ContainerStorage<std::string>(std::move(text)), size);
 }
 
 Slice Slice::adopt(std::vector<std::byte>&& bytes) {
-  auto* storage = new OwnerStorage<std::vector<std::byte>>(bytes.capacity(), std::move(bytes));
-  return whole(std::as_const(storage->owner), storage);
+  const std::size_t size = bytes.size();
+  return front_of(new ContainerStorage<std::vector<std::byte>>(std::move(bytes)), size);
 }
 
 Slice Slice::adopt(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) {
-  return whole(bytes, new OwnerStorage<std::shared_ptr<const void>>(bytes.size(), std::move(owner)));
+  return front_of(new SharedStorage(bytes, std::move(owner)), bytes.size());
 }
 
 Slice Slice::adopt(std::span<const std::byte> bytes, unique_function<void()> free_memory) {
-  return whole(bytes, new CallbackStorage(bytes.size(), std::move(free_memory)));
+  return front_of(new CallbackStorage(bytes, std::move(free_memory)), bytes.size());
 }
 
 }  // namespace linkspan

@@ -27,7 +27,7 @@ static_assert(!FreezesAllInPlace<Block>);
 // Counts the blocks whose memory is not given back.
 struct CountingStorage final : Storage {
   CountingStorage(std::size_t capacity, int& alive_in)
-      : Storage(capacity,
+      : Storage(nullptr, capacity, Access::writable,
                 [](Storage* self) noexcept {
                   auto* storage = static_cast<CountingStorage*>(self);
                   --storage->alive;
@@ -35,6 +35,7 @@ struct CountingStorage final : Storage {
                 }),
         alive(alive_in),
         bytes(capacity, '.') {
+    set_data(reinterpret_cast<const std::byte*>(bytes.data()));
     ++alive;
   }
   int& alive;
@@ -42,8 +43,7 @@ struct CountingStorage final : Storage {
 };
 
 Block counted_block(std::size_t size, int& alive) {
-  auto* storage = new CountingStorage(size, alive);
-  return Block(reinterpret_cast<std::byte*>(storage->bytes.data()), size, storage);
+  return Block(*new CountingStorage(size, alive));
 }
 
 void fill(Block& block, char with) {

@@ -21,9 +21,9 @@ namespace linkspan {
 class Block {
  public:
   Block() noexcept = default;
-  /// For allocators: takes the one ownership that `storage` was made with.
-  Block(std::byte* data, std::size_t size, Storage* storage) noexcept
-      : data_(data), size_(size), storage_(storage) {}
+  /// For allocators: takes the one ownership that `storage` was made with; all its memory can be written to.
+  explicit Block(Storage& storage) noexcept
+      : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(&storage) {}
   Block(Block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),

@@ -3,7 +3,7 @@
 //
 // Storage: the count in front of shared memory, and how that memory is given back. Allocators derive from it.
 // Not for: users of buffers; Block and Slice own storages, and only they can count.
-// Cost: 24 bytes. The last owner releases with a plain load, others with one locked instruction.
+// Cost: 32 bytes. The last owner releases with a plain load, others with one locked instruction.
 // Threads: the count is safe from any thread; the release function runs on the thread that drops the last
 // owner.
 #pragma once
@@ -19,15 +19,24 @@ class Storage {
   /// Gives the memory and the storage itself back. Called exactly once per life.
   using ReleaseFunction = void (*)(Storage*) noexcept;
 
-  Storage(std::size_t capacity, ReleaseFunction release_function) noexcept
-      : capacity_(capacity), release_(release_function) {}
+  /// Whether the sole owner may write to the memory.
+  enum class Access : std::uint32_t { read_only, writable };
+
+  Storage(const std::byte* data, std::size_t capacity, Access access,
+          ReleaseFunction release_function) noexcept
+      : access_(access), data_(data), capacity_(capacity), release_(release_function) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  /// Where the memory begins; it has capacity() bytes.
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
  protected:
   ~Storage() = default;
+
+  /// For storages that hold the owner of their memory, and know where it is only once they hold it.
+  void set_data(const std::byte* data) noexcept { data_ = data; }
 
   /// Starts another life with one owner: for allocators that keep released storages.
   void revive() noexcept { references_.store(1, std::memory_order_relaxed); }
@@ -47,13 +56,13 @@ class Storage {
     }
   }
 
-  [[nodiscard]] bool sole_owner() const noexcept { return references_.load(std::memory_order_acquire) == 1; }
-
   std::atomic<std::uint32_t> references_{1};
+  Access access_;
+  const std::byte* data_;
   std::size_t capacity_;
   ReleaseFunction release_;
 };
 
-static_assert(sizeof(Storage) == 24);
+static_assert(sizeof(Storage) == 32);
 
 }  // namespace linkspan
