@@ -23,24 +23,24 @@ class Block {
   Block() noexcept = default;
   /// For allocators: takes the one ownership that `storage` was made with; all its memory can be written to.
   explicit Block(Storage& storage) noexcept
-      : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(&storage) {}
+      : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(storage) {}
   Block(Block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
-        storage_(std::exchange(other.storage_, nullptr)) {}
+        storage_(std::move(other.storage_)) {}
   Block& operator=(Block&& other) noexcept {
     Block taken = std::move(other);
     std::swap(data_, taken.data_);
     std::swap(size_, taken.size_);
-    std::swap(storage_, taken.storage_);
+    storage_.swap(taken.storage_);
     return *this;
   }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  ~Block() { reset(); }
+  ~Block() = default;
 
   /// False when the allocator refused: over its budget, or out of memory.
-  explicit operator bool() const noexcept { return storage_ != nullptr; }
+  explicit operator bool() const noexcept { return static_cast<bool>(storage_); }
 
   [[nodiscard]] std::byte* data() noexcept { return data_; }
   /// Bytes that can still be written.
@@ -53,8 +53,7 @@ class Block {
     LINKSPAN_ASSERT(size <= size_, "frozen bytes are inside the block");
     if (size == size_) return std::move(*this).freeze_all(size);
     if (size == 0) return {};
-    storage_->retain();
-    Slice frozen(data_, size, storage_);
+    Slice frozen(data_, size, storage_.share());
     data_ += size;
     size_ -= size;
     return frozen;
@@ -63,13 +62,13 @@ class Block {
   /// Turns the first `size` bytes into a Slice and gives up the rest.
   [[nodiscard]] Slice freeze_all(std::size_t size) && noexcept {
     LINKSPAN_ASSERT(size <= size_, "frozen bytes are inside the block");
-    Slice frozen(std::exchange(data_, nullptr), size, std::exchange(storage_, nullptr));
+    Slice frozen(std::exchange(data_, nullptr), size, std::move(storage_));
     size_ = 0;
     return frozen;
   }
 
   void reset() noexcept {
-    if (storage_ != nullptr) std::exchange(storage_, nullptr)->release();
+    storage_ = StorageRef();
     data_ = nullptr;
     size_ = 0;
   }
@@ -77,7 +76,7 @@ class Block {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  Storage* storage_ = nullptr;
+  StorageRef storage_;
 };
 
 static_assert(sizeof(Block) == 24);

@@ -30,22 +30,18 @@ namespace linkspan {
 class Slice {
  public:
   Slice() noexcept = default;
-  Slice(const Slice& other) noexcept : data_(other.data_), size_(other.size_), storage_(other.storage_) {
-    if (storage_ != nullptr) storage_->retain();
-  }
+  Slice(const Slice& other) noexcept = default;
   Slice(Slice&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
-        storage_(std::exchange(other.storage_, nullptr)) {}
+        storage_(std::move(other.storage_)) {}
   Slice& operator=(Slice other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
-    std::swap(storage_, other.storage_);
+    storage_.swap(other.storage_);
     return *this;
   }
-  ~Slice() {
-    if (storage_ != nullptr) storage_->release();
-  }
+  ~Slice() = default;
 
   /// A copy on the heap (counted as CopyPlace::user). Throws std::bad_alloc.
   [[nodiscard]] LINKSPAN_API static Slice copy(std::span<const std::byte> bytes);
@@ -70,7 +66,7 @@ class Slice {
 
   /// Memory that is never freed nor changed, such as a string literal.
   [[nodiscard]] static Slice immortal(std::span<const std::byte> bytes) noexcept {
-    return {bytes.data(), bytes.size(), nullptr};
+    return {bytes.data(), bytes.size(), StorageRef()};
   }
   [[nodiscard]] static Slice immortal(std::string_view text) noexcept {
     return immortal(std::as_bytes(std::span(text)));
@@ -117,15 +113,13 @@ class Slice {
   /// Appends `next` if it is the memory right behind this slice, in the same block; false otherwise. Nothing
   /// is copied: two neighbouring views become one.
   bool join(const Slice& next) noexcept {
-    if (next.storage_ != storage_ || storage_ == nullptr || next.data_ != data_ + size_) return false;
+    if (next.storage_.get() != storage_.get() || !storage_ || next.data_ != data_ + size_) return false;
     size_ += next.size_;
     return true;
   }
 
   /// Bytes of the block behind this slice, which it keeps alive; 0 for immortal memory.
-  [[nodiscard]] std::size_t pinned_size() const noexcept {
-    return storage_ == nullptr ? 0 : storage_->capacity();
-  }
+  [[nodiscard]] std::size_t pinned_size() const noexcept { return storage_ ? storage_->capacity() : 0; }
 
   /// Compares bytes.
   friend bool operator==(const Slice& a, const Slice& b) noexcept { return a.view() == b.view(); }
@@ -133,12 +127,12 @@ class Slice {
  private:
   friend class Block;
 
-  Slice(const std::byte* data, std::size_t size, Storage* storage) noexcept
-      : data_(data), size_(size), storage_(storage) {}
+  Slice(const std::byte* data, std::size_t size, StorageRef&& storage) noexcept
+      : data_(data), size_(size), storage_(std::move(storage)) {}
 
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  Storage* storage_ = nullptr;  // nullptr: immortal
+  StorageRef storage_;  // none: immortal
 };
 
 static_assert(sizeof(Slice) == 24);

@@ -2,7 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Storage: the count in front of shared memory, and how that memory is given back. Allocators derive from it.
-// Not for: users of buffers; Block and Slice own storages, and only they can count.
+// StorageRef is one reference to it, and the only thing that counts.
+// Not for: users of buffers; they hold Blocks and Slices.
 // Cost: 32 bytes. The last owner releases with a plain load, others with one locked instruction.
 // Threads: the count is safe from any thread; the release function runs on the thread that drops the last
 // owner.
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace linkspan {
 
@@ -42,8 +44,7 @@ class Storage {
   void revive() noexcept { references_.store(1, std::memory_order_relaxed); }
 
  private:
-  friend class Block;
-  friend class Slice;
+  friend class StorageRef;
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -64,5 +65,39 @@ class Storage {
 };
 
 static_assert(sizeof(Storage) == 32);
+
+/// One counted reference, or none. Copying counts, moving does not.
+class StorageRef {
+ public:
+  StorageRef() noexcept = default;
+  /// Takes the one ownership that `storage` was made with.
+  explicit StorageRef(Storage& storage) noexcept : storage_(&storage) {}
+  StorageRef(const StorageRef& other) noexcept : storage_(other.storage_) {
+    if (storage_ != nullptr) storage_->retain();
+  }
+  StorageRef(StorageRef&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  StorageRef& operator=(StorageRef other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~StorageRef() {
+    if (storage_ != nullptr) storage_->release();
+  }
+
+  /// A copy of a reference that is there: no test whether it is.
+  [[nodiscard]] StorageRef share() const noexcept {
+    storage_->retain();
+    return StorageRef(*storage_);
+  }
+
+  void swap(StorageRef& other) noexcept { std::swap(storage_, other.storage_); }
+
+  [[nodiscard]] Storage* get() const noexcept { return storage_; }
+  Storage* operator->() const noexcept { return storage_; }
+  explicit operator bool() const noexcept { return storage_ != nullptr; }
+
+ private:
+  Storage* storage_ = nullptr;
+};
 
 }  // namespace linkspan
