@@ -1,126 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Slice and Chain against what one would use without them: std::string and std::deque<std::string>. Each pair
-// does the same job on the same bytes; the argument is the size of a piece. Compare within one run.
-#include <benchmark/benchmark.h>
-
-#include <cstddef>
-#include <deque>
-#include <string>
-#include <utility>
-
+// Chain against the queues of bytes that one would use without it. perf/support/queues.hpp says what is
+// measured, perf/peers/ holds the adapters of other libraries.
 #include "linkspan/buffer/chain.hpp"
-#include "linkspan/buffer/slice.hpp"
 
+#include <deque>
+
+#include "perf/peers/queues.hpp"
+#include "perf/support/queues.hpp"
+
+namespace linkspan::perf {
 namespace {
 
-using linkspan::Chain;
-using linkspan::Slice;
-
-constexpr int kPieces = 16;
-
-std::size_t piece_bytes(const benchmark::State& state) {
-  return static_cast<std::size_t>(state.range(0));
-}
-
-// A second handle on the same bytes: a shared view, or a copy.
-void share_slice(benchmark::State& state) {
-  const Slice piece = Slice::copy(std::string(piece_bytes(state), 'x'));
-  for (auto _ : state) {
-    Slice copy = piece;
-    benchmark::DoNotOptimize(copy);
-  }
-}
-void share_string(benchmark::State& state) {
-  const std::string piece(piece_bytes(state), 'x');
-  for (auto _ : state) {
-    std::string copy = piece;
-    benchmark::DoNotOptimize(copy);
-  }
-}
-
-// One piece queued 16 times, and the queue dropped.
-void append_to_chain(benchmark::State& state) {
-  const Slice piece = Slice::copy(std::string(piece_bytes(state), 'x'));
-  for (auto _ : state) {
-    Chain chain;
-    for (int i = 0; i < kPieces; ++i) chain.append(piece);
-    benchmark::DoNotOptimize(chain);
-  }
-}
-void append_to_deque(benchmark::State& state) {
-  const std::string piece(piece_bytes(state), 'x');
-  for (auto _ : state) {
-    std::deque<std::string> queue;
-    for (int i = 0; i < kPieces; ++i) queue.push_back(piece);
-    benchmark::DoNotOptimize(queue);
-  }
-}
-
-// A queue of 16 pieces handed over twice.
-void move_chain(benchmark::State& state) {
-  const Slice piece = Slice::copy(std::string(piece_bytes(state), 'x'));
-  Chain chain;
-  for (int i = 0; i < kPieces; ++i) chain.append(piece);
-  for (auto _ : state) {
-    Chain other = std::move(chain);
-    benchmark::DoNotOptimize(other);
-    chain = std::move(other);
-  }
-}
-void move_deque(benchmark::State& state) {
-  std::deque<std::string> queue(kPieces, std::string(piece_bytes(state), 'x'));
-  for (auto _ : state) {
-    std::deque<std::string> other = std::move(queue);
-    benchmark::DoNotOptimize(other);
-    queue = std::move(other);
-  }
-}
-
-// 16 pieces cut in the middle of one of them, as a frame decoder does, and put together again.
-void split_chain(benchmark::State& state) {
-  const Slice piece = Slice::copy(std::string(piece_bytes(state), 'x'));
-  Chain chain;
-  for (int i = 0; i < kPieces; ++i) chain.append(piece);
-  const std::size_t cut = piece_bytes(state) * kPieces / 2 + piece_bytes(state) / 2;
-  for (auto _ : state) {
-    Chain front = chain.split_front(cut);
-    benchmark::DoNotOptimize(front);
-    // The halves of the cut piece are neighbours: joined, the chain is what it was.
-    front.append_joined(chain.pop_front());
-    front.append(std::move(chain));
-    chain = std::move(front);
-  }
-}
-void split_deque(benchmark::State& state) {
-  std::deque<std::string> queue(kPieces, std::string(piece_bytes(state), 'x'));
-  const std::size_t cut = piece_bytes(state) / 2;
-  for (auto _ : state) {
-    std::deque<std::string> front;
-    for (int i = 0; i < kPieces / 2; ++i) {
-      front.push_back(std::move(queue.front()));
-      queue.pop_front();
+class ChainQueue {
+ public:
+  struct Pieces {
+    Pieces(std::size_t count, std::size_t bytes) {
+      for (std::size_t i = 0; i < count; ++i) slices.push_back(Slice::copy(std::string(bytes, 'x')));
     }
-    front.push_back(queue.front().substr(0, cut));
-    queue.front().erase(0, cut);
-    benchmark::DoNotOptimize(front);
-    front.back() += queue.front();
-    queue.pop_front();
-    for (std::string& rest : queue) front.push_back(std::move(rest));
-    queue = std::move(front);
-  }
-}
+    std::vector<Slice> slices;
+  };
 
-BENCHMARK(share_slice)->Arg(64)->Arg(4096);
-BENCHMARK(share_string)->Arg(64)->Arg(4096);
-BENCHMARK(append_to_chain)->Arg(64)->Arg(4096);
-BENCHMARK(append_to_deque)->Arg(64)->Arg(4096);
-BENCHMARK(move_chain)->Arg(4096);
-BENCHMARK(move_deque)->Arg(4096);
-BENCHMARK(split_chain)->Arg(64)->Arg(4096);
-BENCHMARK(split_deque)->Arg(64)->Arg(4096);
+  void append(const Pieces& pieces, std::size_t index) { chain_.append(pieces.slices[index]); }
+  void append_foreign(std::span<const std::byte> memory, std::size_t& released) {
+    chain_.append(Slice::borrow(memory, [&released] { ++released; }));
+  }
+  void split(std::size_t bytes, ChainQueue& front) { front.chain_ = chain_.split_front(bytes); }
+  void clear() { chain_.drop_front(chain_.size()); }
+  [[nodiscard]] std::size_t sum() const {
+    std::size_t sum = 0;
+    for (const Slice& slice : chain_) sum += slice.size() + static_cast<std::size_t>(*slice.data());
+    return sum;
+  }
+  std::size_t fill(std::span<iovec> room) const { return chain_.export_iovec(room).bytes; }
+
+ private:
+  Chain chain_;
+};
+
+// The standard library has no shared memory for this: it copies.
+class StringQueue {
+ public:
+  struct Pieces {
+    Pieces(std::size_t count, std::size_t bytes) : strings(count, std::string(bytes, 'x')) {}
+    std::vector<std::string> strings;
+  };
+
+  void append(const Pieces& pieces, std::size_t index) { strings_.push_back(pieces.strings[index]); }
+  void append_foreign(std::span<const std::byte> memory, std::size_t& released) {
+    strings_.emplace_back(reinterpret_cast<const char*>(memory.data()), memory.size());
+    ++released;
+  }
+  void split(std::size_t bytes, StringQueue& front) {
+    while (bytes != 0 && bytes >= strings_.front().size()) {
+      bytes -= strings_.front().size();
+      front.strings_.push_back(std::move(strings_.front()));
+      strings_.pop_front();
+    }
+    if (bytes == 0) return;
+    front.strings_.push_back(strings_.front().substr(0, bytes));
+    strings_.front().erase(0, bytes);
+  }
+  void clear() { strings_.clear(); }
+  [[nodiscard]] std::size_t sum() const {
+    std::size_t sum = 0;
+    for (const std::string& text : strings_) sum += text.size() + static_cast<unsigned char>(text[0]);
+    return sum;
+  }
+  std::size_t fill(std::span<iovec> room) {
+    std::size_t covered = 0;
+    std::size_t i = 0;
+    for (std::string& text : strings_) {
+      room[i++] = {text.data(), text.size()};
+      covered += text.size();
+    }
+    return covered;
+  }
+
+ private:
+  std::deque<std::string> strings_;
+};
 
 }  // namespace
+}  // namespace linkspan::perf
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  using namespace linkspan::perf;
+  add_queue_cases<ChainQueue>("linkspan");
+  add_queue_cases<StringQueue>("deque of strings");
+  add_peer_queues();
+  return run(argc, argv);
+}

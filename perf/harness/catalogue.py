@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The Linkspan authors
+"""The benchmarks there are. To add one, add its program to perf/meson.build and a line here."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    name: str
+    summary: str
+    reference: str  # the variant that ratios refer to
+    variants: tuple  # all, in order; those that this build lacks are named in the results
+    programs: tuple = ()  # in build/perf; each round runs them in this order; default: the benchmark's name
+    one_core: bool = True  # pinned to one core; False when threads have to run side by side
+    rounds: int = 5
+
+    def __post_init__(self):
+        object.__setattr__(self, "programs", self.programs or (self.name,))
+
+
+BENCHMARKS = (
+    Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
+              "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
+                           "gRPC slice buffer")),
+)
+
+
+def find(name):
+    for benchmark in BENCHMARKS:
+        if benchmark.name == name:
+            return benchmark
+    known = ", ".join(benchmark.name for benchmark in BENCHMARKS)
+    raise LookupError(f"there is no benchmark {name!r}; there are {known}")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The Linkspan authors
+"""The command line of perf/run."""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from . import catalogue, machine, measure, rows
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUICK_ROUNDS = 3
+
+PREPARE = """
+cd "$1" && . .ci/setup || exit 1
+prepare "$2" $needs_build $needs_perf || exit 1
+prepare "$2" $needs_peers || step "what is missing of the peers is left out"
+configure build $(cat build/options 2>/dev/null || echo --buildtype=release)
+"""
+
+
+class Refused(RuntimeError):
+    """Says what the user can do about it."""
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="perf/run", description="Builds what the benchmarks need, runs them and prints tables. Without "
+        "a name all benchmarks run, and a run that was interrupted goes on where it stopped.")
+    parser.add_argument("name", nargs="?", default="all", help="a benchmark, or all (the default)")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks")
+    parser.add_argument("--quick", action="store_true", help="few cases and rounds: to look at, not to quote")
+    parser.add_argument("--again", action="store_true", help="measure all again, whatever is done already")
+    parser.add_argument("--json", metavar="FILE", help="write the results there, too")
+    parser.add_argument("--no-install", action="store_true", help="fail when something is missing")
+    parser.add_argument("--built", metavar="FOLDER", help="use the programs of this build, as they are")
+    return parser.parse_args(arguments)
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def targets(build):
+    return {pathlib.Path(name).resolve() for target in machine.introspect(build, "targets") or []
+            for name in target["filename"]}
+
+
+def prepare(no_install):
+    command = ["bash", "-c", PREPARE, "prepare", str(ROOT), "yes" if no_install else "no"]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise Refused("the build could not be prepared")
+
+
+def make(build, benchmark):
+    """Compiles the programs of a benchmark that this build has."""
+    known = targets(build)
+    wanted = [f"perf/{name}" for name in benchmark.programs if (build / "perf" / name).resolve() in known]
+    command = ["ninja", "-C", str(build), "--quiet", *wanted]
+    if wanted and subprocess.run(command, check=False).returncode != 0:
+        raise Refused(f"{benchmark.name} does not compile")
+
+
+def programs_of(build, benchmark):
+    found = [str(build / "perf" / name) for name in benchmark.programs]
+    found = [program for program in found if os.access(program, os.X_OK)]
+    if not found:
+        raise Refused(f"{benchmark.name} is not built: see what 'meson setup' leaves out")
+    return found
+
+
+def fingerprint(build, programs):
+    """Of what was measured: a change of comments does not spoil a result, one of code or flags does."""
+    digest = hashlib.sha256()
+    libraries = sorted((build / "lib").glob("liblinkspan*.so.*.*.*"))
+    for path in [*programs, *libraries]:
+        if os.path.isfile(path):
+            digest.update(pathlib.Path(path).read_bytes())
+    return digest.hexdigest()
+
+
+def results_of(build, benchmark):
+    return build / "perf-results" / f"{benchmark.name}.json"
+
+
+def kept_result(build, benchmark, quick, mark):
+    """The result of an earlier run of the same programs, or None."""
+    try:
+        kept = json.loads(results_of(build, benchmark).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = kept.get("programs") == mark and kept["result"]["machine"]["quick"] == quick
+    return kept["result"] if same else None
+
+
+def write_atomically(path, document):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def measure_rounds(benchmark, programs, quick):
+    rounds = []
+    for number in range(QUICK_ROUNDS if quick else benchmark.rounds):
+        say(f"==> {benchmark.name}: round {number + 1}")
+        rounds.append(measure.one_round(programs, number, quick, benchmark.one_core))
+    result = rows.aggregate(rounds, benchmark.reference)
+    if quick:
+        return result
+    say(f"==> {benchmark.name}: instructions")
+    counted = measure.counts(programs)
+    return result + (rows.aggregate([counted], benchmark.reference) if counted else [])
+
+
+def show(result, benchmark):
+    about = result["machine"]
+    say()
+    say(f"{benchmark.name}: {benchmark.summary}")
+    say(f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, {about['compiler']}")
+    say(f"commit {about['commit']}; ratios are to {benchmark.reference}, round by round")
+    missing = [name for name in benchmark.variants
+               if name not in {row["variant"] for row in result["rows"]}]
+    if missing:
+        say(f"not built here: {', '.join(missing)}")
+    say()
+    for line in rows.table(result["rows"]):
+        say(line)
+    if about["quick"]:
+        say("QUICK: few cases, short rounds. To look at, not to quote.")
+
+
+def one_benchmark(build, benchmark, options, keep):
+    programs = programs_of(build, benchmark)
+    mark = fingerprint(build, programs)
+    result = kept_result(build, benchmark, options.quick, mark) if keep else None
+    if result is None:
+        about = machine.describe(ROOT, build, options.quick)
+        measured = measure_rounds(benchmark, programs, options.quick)
+        result = {"benchmark": benchmark.name, "machine": about, "rows": measured}
+        write_atomically(results_of(build, benchmark), {"programs": mark, "result": result})
+    else:
+        say(f"==> {benchmark.name}: done already ({results_of(build, benchmark)}; --again measures anew)")
+    show(result, benchmark)
+    return result
+
+
+def execute(options):
+    everything = options.name == "all"
+    chosen = catalogue.BENCHMARKS if everything else (catalogue.find(options.name),)
+    build = pathlib.Path(options.built or ROOT / "build").resolve()
+    if not options.built:
+        prepare(options.no_install)
+    results = []
+    for benchmark in chosen:
+        if not options.built:
+            make(build, benchmark)
+        results.append(one_benchmark(build, benchmark, options, keep=everything and not options.again))
+    if options.json:
+        write_atomically(options.json, results if everything else results[0])
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.list:
+        for benchmark in catalogue.BENCHMARKS:
+            say(f"{benchmark.name:<12} {benchmark.summary}")
+        return 0
+    try:
+        execute(options)
+    except (Refused, LookupError, measure.Failed, rows.BadSample) as error:
+        print(f"perf/run: {error.args[0]}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("perf/run: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
