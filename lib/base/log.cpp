@@ -2,8 +2,12 @@
 // Copyright The Linkspan authors
 #include "linkspan/base/log.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdio>
+#include <exception>
+
+#include "lib/base/log_exception.hpp"
 
 namespace linkspan {
 namespace {
@@ -37,6 +41,22 @@ void log(LogLevel level, std::string_view room, std::string_view message, Source
   if (!log_enabled(level)) return;
   const LogCallback callback = g_callback.load(std::memory_order_acquire);
   callback(g_context.load(std::memory_order_relaxed), LogRecord{level, room, message, location});
+}
+
+void log_exception(std::string_view room, std::string_view callback) noexcept {
+  std::array<char, 512> message;
+  const auto write = [&](const char* what) {
+    std::snprintf(message.data(), message.size(), "%.*s threw: %s", static_cast<int>(callback.size()),
+                  callback.data(), what);
+  };
+  try {
+    throw;
+  } catch (const std::exception& exception) {
+    write(exception.what());
+  } catch (...) {
+    write("something that is not a std::exception");
+  }
+  log(LogLevel::error, room, message.data());
 }
 
 std::string_view to_string(LogLevel level) noexcept {

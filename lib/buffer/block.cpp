@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace linkspan {
 namespace {
@@ -28,6 +29,22 @@ class HeapAllocator final : public BlockAllocator {
 };
 
 }  // namespace
+
+Block Block::make_unique(Slice&& slice, BlockAllocator& allocator) {
+  Block block;
+  if (slice.storage_ != nullptr && slice.storage_->writable_by_owner()) {
+    block.data_ = const_cast<std::byte*>(std::exchange(slice.data_, nullptr));
+    block.size_ = std::exchange(slice.size_, 0);
+    block.storage_ = std::exchange(slice.storage_, nullptr);
+  } else if (!slice.empty()) {
+    block = allocator.allocate(slice.size());
+    if (!block) return block;
+    block.size_ = slice.size();
+    copy_bytes(block.data(), slice.data(), slice.size(), CopyPlace::unshare);
+    slice = Slice();
+  }
+  return block;
+}
 
 BlockAllocator::~BlockAllocator() = default;
 

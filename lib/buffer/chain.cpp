@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 namespace linkspan {
 namespace {
@@ -98,6 +99,78 @@ void Chain::append_joined(Slice slice) {
     return;
   }
   append(std::move(slice));
+}
+
+bool Chain::prepend_in_place(std::span<const std::byte> bytes) noexcept {
+  if (count_ == 0 || !slot(0).prepend_in_place(bytes)) return false;
+  bytes_ += bytes.size();
+  return true;
+}
+
+// The slice that the byte at `offset` is in; behind the last one for offset == size().
+Chain::Place Chain::locate(std::size_t offset) const noexcept {
+  std::uint32_t index = 0;
+  while (index < count_ && offset >= slot(index).size()) offset -= slot(index++).size();
+  return {index, offset};
+}
+
+// Makes room for `slices` slices in front of the one at `index`; the ring has it already.
+void Chain::open_gap(std::uint32_t index, std::uint32_t slices) noexcept {
+  count_ += slices;
+  for (std::uint32_t i = count_; i-- > index + slices;) relocate(&slot(i), &slot(i - slices), 1);
+}
+
+// Closes the room of `slices` slices that have been relocated.
+void Chain::close_gap(std::uint32_t index, std::uint32_t slices) noexcept {
+  count_ -= slices;
+  for (std::uint32_t i = index; i < count_; ++i) relocate(&slot(i), &slot(i + slices), 1);
+}
+
+// Makes the byte at `offset` the first of a slice and returns that slice's index. The ring has room for one
+// more.
+std::uint32_t Chain::cut_at(std::size_t offset) noexcept {
+  const Place place = locate(offset);
+  if (place.offset == 0) return place.index;
+  Slice front = slot(place.index).split_front(place.offset);
+  open_gap(place.index, 1);
+  ::new (static_cast<void*>(&slot(place.index))) Slice(std::move(front));
+  return place.index + 1;
+}
+
+void Chain::insert(std::size_t offset, Slice slice) {
+  if (!slice.empty()) insert(offset, Chain(std::move(slice)));
+}
+
+void Chain::insert(std::size_t offset, Chain&& other) {
+  LINKSPAN_ASSERT(this != &other, "a chain cannot be inserted into itself");
+  LINKSPAN_ASSERT(offset <= bytes_, "slices are inserted inside the chain or at its end");
+  if (offset == bytes_ || other.empty()) {
+    append(std::move(other));
+    return;
+  }
+  reserve(std::size_t{count_} + other.count_ + 1);
+  const std::uint32_t index = cut_at(offset);
+  open_gap(index, other.count_);
+  for (std::uint32_t i = 0; i < other.count_; ++i) relocate(&slot(index + i), &other.slot(i), 1);
+  bytes_ += std::exchange(other.bytes_, 0);
+  other.count_ = 0;
+  other.free_ring();
+}
+
+Chain Chain::cut(std::size_t offset, std::size_t size) {
+  LINKSPAN_ASSERT(offset <= bytes_ && size <= bytes_ - offset, "the bytes to cut out are inside the chain");
+  if (offset == 0) return split_front(size);
+  Chain taken;
+  if (size == 0) return taken;
+  reserve(count_ + std::size_t{2});  // may throw: first
+  taken.reserve(locate(offset + size).index - locate(offset).index + std::size_t{1});
+  const std::uint32_t first = cut_at(offset);
+  const std::uint32_t end = cut_at(offset + size);
+  for (std::uint32_t i = first; i < end; ++i) relocate(&taken.slot(taken.count_++), &slot(i), 1);
+  close_gap(first, end - first);
+  taken.bytes_ = size;
+  bytes_ -= size;
+  return taken;
 }
 
 Slice Chain::pop_front() noexcept {
@@ -214,6 +287,76 @@ Slice Chain::flatten(CopyPlace place) const {
   if (!block) throw std::bad_alloc();
   copy_to(block.writable().first(bytes_), 0, place);
   return std::move(block).freeze_all(bytes_);
+}
+
+namespace {
+
+// How many bytes of each block a chain shows; sorted by block. Immortal memory is not listed.
+struct BlockUse {
+  const void* block;
+  std::size_t capacity;
+  std::size_t visible;
+};
+
+std::vector<BlockUse> block_uses(const Chain& chain) {
+  std::vector<BlockUse> uses;
+  for (const Slice& slice : chain) {
+    if (slice.block_id() == nullptr) continue;
+    if (!uses.empty() && uses.back().block == slice.block_id()) {
+      uses.back().visible += slice.size();
+    } else {
+      uses.push_back({slice.block_id(), slice.pinned_size(), slice.size()});
+    }
+  }
+  std::ranges::sort(uses, {}, &BlockUse::block);
+  std::size_t kept = 0;
+  for (const BlockUse& use : uses) {
+    if (kept != 0 && uses[kept - 1].block == use.block) {
+      uses[kept - 1].visible += use.visible;
+    } else {
+      uses[kept++] = use;
+    }
+  }
+  uses.resize(kept);
+  return uses;
+}
+
+}  // namespace
+
+std::size_t Chain::pinned_size() const {
+  std::size_t bytes = 0;
+  for (const BlockUse& use : block_uses(*this)) bytes += use.capacity;
+  return bytes;
+}
+
+std::size_t Chain::compact(std::size_t max_waste_factor, BlockAllocator& allocator) {
+  LINKSPAN_ASSERT(max_waste_factor != 0, "a block shows at most all of its bytes");
+  std::vector<BlockUse> wasteful = block_uses(*this);
+  std::erase_if(wasteful,
+                [&](const BlockUse& use) { return use.capacity / max_waste_factor <= use.visible; });
+  std::size_t to_copy = 0;
+  std::size_t to_free = 0;
+  for (const BlockUse& use : wasteful) {
+    to_copy += use.visible;
+    to_free += use.capacity;
+  }
+  if (to_copy == 0) return 0;
+  Chain compacted;
+  compacted.reserve(count_);
+  Block block = allocator.allocate(to_copy);
+  if (!block || block.size() >= to_free) return 0;
+  const std::size_t freed = to_free - block.size();
+  while (!empty()) {
+    Slice slice = pop_front();
+    if (std::ranges::binary_search(wasteful, slice.block_id(), {}, &BlockUse::block)) {
+      copy_bytes(block.data(), slice.data(), slice.size(), CopyPlace::compact);
+      compacted.append_joined(block.freeze(slice.size()));
+    } else {
+      compacted.append(std::move(slice));
+    }
+  }
+  *this = std::move(compacted);
+  return freed;
 }
 
 bool Chain::starts_with(std::string_view text) const noexcept {

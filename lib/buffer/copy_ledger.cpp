@@ -27,6 +27,7 @@ std::string_view to_string(CopyPlace place) noexcept {
     case CopyPlace::receive: return "receive";
     case CopyPlace::below_threshold: return "below_threshold";
     case CopyPlace::unshare: return "unshare";
+    case CopyPlace::compact: return "compact";
     case CopyPlace::user: return "user";
   }
   return "unknown";

@@ -39,19 +39,61 @@ Cursor::Varint Cursor::read_varint() noexcept {
   return {VarintStatus::malformed, 0};
 }
 
-std::optional<std::size_t> Cursor::find(std::byte byte) const noexcept {
-  std::size_t distance = 0;
-  std::size_t offset = offset_;
-  for (std::size_t i = slice_; i < chain_->slice_count(); ++i) {
-    const std::span<const std::byte> part = (*chain_)[i].bytes().subspan(offset);
-    const void* hit = std::memchr(part.data(), static_cast<int>(byte), part.size());
-    if (hit != nullptr) {
-      return distance + static_cast<std::size_t>(static_cast<const std::byte*>(hit) - part.data());
-    }
-    distance += part.size();
-    offset = 0;
+// Calls `search` with the bytes from here on, slice by slice, until it has found something in one of them.
+template <class Search>
+std::optional<std::size_t> Cursor::find_in_slices(Search search) const noexcept {
+  Cursor ahead = *this;
+  for (; ahead.slice_ != chain_->slice_count(); ahead.skip(ahead.contiguous().size())) {
+    const std::span<const std::byte> part = ahead.contiguous();
+    const std::size_t found =
+        search(ahead, std::string_view(reinterpret_cast<const char*>(part.data()), part.size()));
+    if (found != std::string_view::npos) return ahead.position_ - position_ + found;
   }
   return std::nullopt;
+}
+
+std::optional<std::size_t> Cursor::find(std::byte byte) const noexcept {
+  return find_in_slices(
+      [byte](const Cursor&, std::string_view part) { return part.find(static_cast<char>(byte)); });
+}
+
+std::optional<std::size_t> Cursor::find_any_of(std::string_view bytes) const noexcept {
+  std::array<bool, 256> wanted{};
+  for (const char byte : bytes) wanted[static_cast<unsigned char>(byte)] = true;
+  return find_in_slices([&wanted](const Cursor&, std::string_view part) {
+    const auto hit =
+        std::ranges::find_if(part, [&](char byte) { return wanted[static_cast<unsigned char>(byte)]; });
+    return hit == part.end() ? std::string_view::npos : static_cast<std::size_t>(hit - part.begin());
+  });
+}
+
+std::optional<std::size_t> Cursor::find(std::string_view sequence) const noexcept {
+  if (sequence.empty()) return 0;
+  return find_in_slices([sequence](const Cursor& here, std::string_view part) {
+    std::size_t found = part.find(sequence);
+    if (found != std::string_view::npos) return found;
+    // It may begin in this slice and end in another one.
+    found = part.size() < sequence.size() ? 0 : part.size() - sequence.size() + 1;
+    for (found = part.find(sequence.front(), found); found != std::string_view::npos;
+         found = part.find(sequence.front(), found + 1)) {
+      Cursor candidate = here;
+      candidate.skip(found);
+      if (candidate.starts_with(sequence)) return found;
+    }
+    return found;
+  });
+}
+
+bool Cursor::starts_with(std::string_view text) const noexcept {
+  if (text.size() > remaining()) return false;
+  Cursor ahead = *this;
+  while (!text.empty()) {
+    const std::size_t part = std::min(text.size(), ahead.contiguous().size());
+    if (std::memcmp(text.data(), ahead.contiguous().data(), part) != 0) return false;
+    text.remove_prefix(part);
+    ahead.skip(part);
+  }
+  return true;
 }
 
 Chain Cursor::take(std::size_t size) {

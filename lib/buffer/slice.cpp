@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "lib/base/log_exception.hpp"
 #include "linkspan/buffer/block.hpp"
 
 namespace linkspan {
@@ -24,6 +25,15 @@ struct ContainerStorage final : Storage {
   Container container;
 };
 
+struct ArrayStorage final : Storage {
+  ArrayStorage(std::unique_ptr<std::byte[]>&& array_in, std::size_t size) noexcept
+      : Storage(array_in.get(), size, Access::writable,
+                [](Storage* self) noexcept { delete static_cast<ArrayStorage*>(self); }),
+        array(std::move(array_in)) {}
+
+  std::unique_ptr<std::byte[]> array;
+};
+
 // Keeps an owner of memory that others may own too.
 struct SharedStorage final : Storage {
   SharedStorage(std::span<const std::byte> bytes, std::shared_ptr<const void>&& owner_in) noexcept
@@ -34,6 +44,16 @@ struct SharedStorage final : Storage {
   std::shared_ptr<const void> owner;
 };
 
+// Whoever drops the last slice may be anywhere, a destructor included, so nothing is thrown at it.
+void run_completion(unique_function<void()>& completion) noexcept {
+  if (!completion) return;
+  try {
+    completion();
+  } catch (...) {
+    log_exception("buffer", "the completion of adopted or borrowed memory");
+  }
+}
+
 // Runs a function when the memory is released. The storage goes first: the function may do anything.
 struct CallbackStorage final : Storage {
   CallbackStorage(std::span<const std::byte> bytes, unique_function<void()>&& function) noexcept
@@ -42,7 +62,7 @@ struct CallbackStorage final : Storage {
                   auto* storage = static_cast<CallbackStorage*>(self);
                   unique_function<void()> run = std::move(storage->callback);
                   delete storage;
-                  if (run) run();
+                  run_completion(run);
                 }),
         callback(std::move(function)) {}
 
@@ -64,6 +84,15 @@ Slice Slice::copy(std::span<const std::byte> bytes) {
   return std::move(block).freeze_all(bytes.size());
 }
 
+bool Slice::prepend_in_place(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() > headroom()) return false;
+  auto* to = const_cast<std::byte*>(data_) - bytes.size();
+  copy_bytes(to, bytes.data(), bytes.size(), CopyPlace::below_threshold);
+  data_ = to;
+  size_ += bytes.size();
+  return true;
+}
+
 Slice Slice::adopt(std::string&& text) {
   const std::size_t size = text.size();
   return front_of(new ContainerStorage<std::string>(std::move(text)), size);
@@ -72,6 +101,11 @@ Slice Slice::adopt(std::string&& text) {
 Slice Slice::adopt(std::vector<std::byte>&& bytes) {
   const std::size_t size = bytes.size();
   return front_of(new ContainerStorage<std::vector<std::byte>>(std::move(bytes)), size);
+}
+
+Slice Slice::adopt(std::unique_ptr<std::byte[]> bytes, std::size_t size) {
+  if (bytes == nullptr) return {};
+  return front_of(new ArrayStorage(std::move(bytes), size), size);
 }
 
 Slice Slice::adopt(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) {

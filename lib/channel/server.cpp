@@ -191,7 +191,7 @@ void Server::Core::part_finished(EventLoop& loop) {
     unique_function<void()> done = std::move(waiting_.back());
     waiting_.pop_back();
     lock.unlock();
-    guarded_call(done, "server's done callback", loop.counters());
+    guarded_call(done, "a server's done callback", loop.counters());
     lock.lock();
   }
   over_ = true;

@@ -7,6 +7,7 @@
 #include "lib/loop/guarded_call.hpp"
 #include "lib/loop/timer_wheel.hpp"
 #include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
 #include "linkspan/loop/timer.hpp"
 
 namespace linkspan {
@@ -157,7 +158,7 @@ void EventLoop::run_tasks(std::size_t limit) {
     const std::unique_ptr<PostedTask> task = pop_ready();
     pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
     counters_.tasks.add(1);
-    guarded_call(task->function, "task", counters_);
+    guarded_call(task->function, "a task", counters_);
   }
 }
 
@@ -166,7 +167,7 @@ void EventLoop::run_deferred() {
   running.splice_back(deferred_);
   while (!running.empty()) {
     auto run = [&task = running.pop_front()] { task.run_deferred(); };
-    guarded_call(run, "deferred task", counters_);
+    guarded_call(run, "a deferred task", counters_);
   }
 }
 

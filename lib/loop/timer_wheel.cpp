@@ -116,7 +116,7 @@ void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters
     // The callback may destroy the timer, so it runs from here; it comes back if the timer is still there.
     unique_function<void()> callback = std::move(timer.callback_);
     firing_ = &timer;
-    guarded_call(callback, "timer", counters);
+    guarded_call(callback, "a timer", counters);
     if (firing_ == &timer) timer.callback_ = std::move(callback);
     firing_ = nullptr;
   }

@@ -10,6 +10,9 @@
 
 #include "support/sanitized.hpp"
 
+#include "linkspan/buffer/block_pool.hpp"
+#include "linkspan/buffer/copy_ledger.hpp"
+
 using namespace linkspan;
 
 namespace {
@@ -122,4 +125,68 @@ TEST_CASE("heap memory is aligned for every type, and an impossible size is refu
   if (!test::kSanitized) {  // a sanitizer's malloc stops the program instead of refusing
     CHECK_FALSE(static_cast<bool>(heap_allocator().allocate(std::numeric_limits<std::size_t>::max() / 4)));
   }
+}
+
+TEST_CASE("make_unique takes over memory that nobody else holds") {
+  int alive = 0;
+  Block block = counted_block(10, alive);
+  fill(block, 'a');
+  Slice slice = std::move(block).freeze_all(10).slice(2, 5);
+  const std::byte* where = slice.data();
+  const CopyScope scope;
+  block = Block::make_unique(std::move(slice));
+  CHECK(slice.empty());
+  CHECK(block.data() == where);
+  CHECK(block.size() == 5);
+  CHECK(block.headroom() == 2);
+  block.extend_front(2);
+  CHECK(block.size() == 7);
+  fill(block, 'b');
+  CHECK(std::move(block).freeze_all(7).view() == "bbbbbbb");
+  CHECK(scope.copied().total() == 0);
+  CHECK(alive == 0);
+}
+
+TEST_CASE("make_unique copies what is shared, adopted read-only or immortal, and the ledger says so") {
+  int alive = 0;
+  Block source = counted_block(10, alive);
+  fill(source, 'a');
+  const Slice shared = std::move(source).freeze_all(10);
+  const std::string memory = "borrowed";
+  for (const Slice& slice :
+       {shared, Slice::immortal("immortal"), Slice::borrow(std::as_bytes(std::span(memory)), nullptr)}) {
+    const std::string before(slice.view());
+    Slice given = slice;
+    const CopyScope scope;
+    Block block = Block::make_unique(std::move(given));
+    CHECK(scope.copied()[CopyPlace::unshare] == before.size());
+    CHECK(block.size() == before.size());
+    fill(block, 'x');
+    CHECK(slice.view() == before);
+    CHECK(given.empty());
+  }
+  CHECK(memory == "borrowed");
+}
+
+TEST_CASE("make_unique leaves the slice alone when the allocator refuses") {
+  BlockPool full({.budget_bytes = 100});
+  const Slice other = Slice::copy("bytes");
+  Slice slice = other;
+  CHECK_FALSE(static_cast<bool>(Block::make_unique(std::move(slice), full)));
+  CHECK(slice.view() == "bytes");
+  Slice none;
+  CHECK_FALSE(static_cast<bool>(Block::make_unique(std::move(none), full)));
+}
+
+TEST_CASE("a block has headroom while no slice of it is alive") {
+  Block block = heap_allocator().allocate(10);
+  CHECK(block.headroom() == 0);
+  {
+    const Slice front = block.freeze(4);
+    CHECK(block.headroom() == 0);
+  }
+  CHECK(block.headroom() == 4);
+  block.extend_front(4);
+  CHECK(block.size() == 10);
+  CHECK(Block().headroom() == 0);
 }

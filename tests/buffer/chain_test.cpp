@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "linkspan/buffer/block_pool.hpp"
+#include "linkspan/buffer/copy_ledger.hpp"
 #include "support/slices.hpp"
 
 using namespace linkspan;
@@ -316,4 +318,99 @@ TEST_CASE("flattening copies only when there are several slices") {
   CHECK(scope.copied().total() == 0);
   CHECK(several.flatten(CopyPlace::framing).view() == kAlphabet);
   CHECK(scope.copied()[CopyPlace::framing] == kAlphabet.size());
+}
+
+TEST_CASE("slices are inserted at every offset, and at most one slice is cut in two") {
+  const std::string text = "0123456789";
+  for (std::size_t offset = 0; offset <= text.size(); ++offset) {
+    CAPTURE(offset);
+    Chain chain = chain_of(text, 3);
+    const std::size_t slices = chain.slice_count();
+    Chain other;
+    for (const char* piece : {"a", "b", "c", "d", "e", "f"})
+      other.append(Slice::copy(std::string_view(piece)));
+    chain.insert(offset, std::move(other));
+    CHECK(other.empty());
+    CHECK(chain == text.substr(0, offset) + "abcdef" + text.substr(offset));
+    CHECK(chain.slice_count() <= slices + 7);
+    chain.insert(offset, Slice::copy("-"));
+    chain.insert(offset, Slice());
+    chain.insert(offset, Chain());
+    CHECK(chain == text.substr(0, offset) + "-abcdef" + text.substr(offset));
+  }
+}
+
+TEST_CASE("every range can be cut out, and no byte is copied") {
+  const std::string text = "0123456789";
+  for (std::size_t offset = 0; offset <= text.size(); ++offset) {
+    for (std::size_t size = 0; offset + size <= text.size(); ++size) {
+      CAPTURE(offset);
+      CAPTURE(size);
+      Chain chain = chain_of(text, 3);
+      const CopyScope scope;
+      Chain taken = chain.cut(offset, size);
+      CHECK(scope.copied().total() == 0);
+      CHECK(taken == text.substr(offset, size));
+      CHECK(chain == text.substr(0, offset) + text.substr(offset + size));
+    }
+  }
+}
+
+TEST_CASE("bytes go in front of a chain in place while its first slice has headroom") {
+  Block block = heap_allocator().allocate(16);
+  block.drop_front(4);
+  block.data()[0] = std::byte{'x'};
+  Chain chain(std::move(block).freeze_all(1));
+  CHECK(chain.prepend_in_place(std::as_bytes(std::span("len:", 4))));
+  CHECK(chain == "len:x");
+  CHECK(chain.slice_count() == 1);
+  CHECK_FALSE(chain.prepend_in_place(std::as_bytes(std::span("y", 1))));
+  CHECK(chain == "len:x");
+  CHECK_FALSE(Chain().prepend_in_place(std::as_bytes(std::span("y", 1))));
+}
+
+TEST_CASE("a few bytes that keep large blocks alive show in pinned_size, and compact lets the blocks go") {
+  BlockPool pool;
+  const auto few_bytes_of_a_block = [&pool](std::string_view text) {
+    Block block = pool.allocate(256 * 1024);
+    for (std::size_t i = 0; i < text.size(); ++i) block.data()[i] = static_cast<std::byte>(text[i]);
+    return std::move(block).freeze_all(text.size());
+  };
+  Chain chain(few_bytes_of_a_block("one "));
+  chain.append(few_bytes_of_a_block("two "));
+  const Slice twice = few_bytes_of_a_block("three");
+  chain.append(twice.slice(0, 2));
+  chain.append(Slice::immortal("..."));
+  chain.append(twice.slice(2, 3));
+  chain.append(Slice::copy("a block that is in full use"));
+  const std::string text = chain.to_string();
+  const std::size_t used = sizeof("a block that is in full use") - 1;
+  CHECK(chain.pinned_size() == 3 * 256 * 1024 + used);
+  CHECK(pool.statistics().live_bytes == 3 * 256 * 1024);
+
+  const CopyScope scope;
+  CHECK(chain.compact() == 3 * 256 * 1024 - 13);
+  CHECK(scope.copied()[CopyPlace::compact] == 13);
+  CHECK(chain == text);
+  CHECK(chain.pinned_size() == used + 13);
+  CHECK(pool.statistics().live_bytes == 256 * 1024);  // `twice` holds it too
+  CHECK(chain.compact() == 0);
+}
+
+TEST_CASE("compact leaves alone what is used enough, what would not shrink, and everything when refused") {
+  BlockPool pool;
+  const auto chain_with = [&pool](std::size_t size) {
+    Block block = pool.allocate(512);
+    return Chain(std::move(block).freeze_all(size));
+  };
+  Chain used = chain_with(128);
+  CHECK(used.compact(4) == 0);
+  CHECK(used.compact(3) == 384);
+  Chain small = chain_with(1);
+  CHECK(small.compact(4, pool) == 0);  // another block of 512 bytes would not help
+  BlockPool full({.budget_bytes = 100});
+  CHECK(small.compact(4, full) == 0);
+  CHECK(small.size() == 1);
+  CHECK(small.pinned_size() == 512);
+  CHECK(Chain().compact() == 0);
 }

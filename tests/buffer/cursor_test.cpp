@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -144,4 +145,65 @@ TEST_CASE("contiguous ends where the slice ends") {
   CHECK(cursor.contiguous().size() == 2);
   cursor.skip(0);
   CHECK(cursor.contiguous().size() == 2);
+}
+
+TEST_CASE("signed integers and zigzag varints are read as they were written, across every border") {
+  const std::array<std::int64_t, 8> values{0,
+                                           -1,
+                                           1,
+                                           -64,
+                                           64,
+                                           -300,
+                                           std::numeric_limits<std::int64_t>::min(),
+                                           std::numeric_limits<std::int64_t>::max()};
+  ChainWriter writer(heap_allocator());
+  for (const std::int64_t value : values) {
+    writer.write_zigzag(value);
+    writer.write_big_endian(value);
+    writer.write_little_endian(static_cast<std::int16_t>(value));
+  }
+  const std::string text = writer.take().to_string();
+  for (std::size_t piece = 1; piece < 20; ++piece) {
+    const Chain chain = chain_of(text, piece);
+    Cursor cursor(chain);
+    for (const std::int64_t value : values) {
+      const Cursor::Zigzag zigzag = cursor.read_zigzag();
+      CHECK(zigzag.status == Cursor::VarintStatus::ok);
+      CHECK(zigzag.value == value);
+      CHECK(cursor.read_big_endian<std::int64_t>() == value);
+      CHECK(cursor.read_little_endian<std::int16_t>() == static_cast<std::int16_t>(value));
+    }
+    CHECK(cursor.remaining() == 0);
+    CHECK_FALSE(cursor.read_big_endian<std::int8_t>());
+    CHECK(cursor.read_zigzag().status == Cursor::VarintStatus::incomplete);
+  }
+}
+
+TEST_CASE("the zigzag of sint64 is that of protobuf") {
+  ChainWriter writer(heap_allocator());
+  for (const std::int64_t value : {0, -1, 1, -2, 2147483647}) writer.write_zigzag(value);
+  CHECK(writer.take() == std::string_view("\x00\x01\x02\x03\xfe\xff\xff\xff\x0f", 9));
+}
+
+TEST_CASE("a sequence is found across slices, also after a false start") {
+  const std::string text = "aab\raaab\r\n\r\nrest";
+  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
+    CAPTURE(piece);
+    const Chain chain = chain_of(text, piece);
+    Cursor cursor(chain);
+    CHECK(cursor.find("aaab") == 4);
+    CHECK(cursor.find("\r\n\r\n") == 8);
+    CHECK(cursor.find("rest") == 12);
+    CHECK(cursor.find("rest!") == std::nullopt);
+    CHECK(cursor.find("") == 0);
+    CHECK(cursor.find_any_of("\n\r") == 3);
+    CHECK(cursor.find_any_of("xyz") == std::nullopt);
+    CHECK(cursor.find_any_of("") == std::nullopt);
+    CHECK(cursor.starts_with("aab"));
+    CHECK_FALSE(cursor.starts_with("aac"));
+    cursor.skip(5);
+    CHECK(cursor.find("aab") == 0);
+    CHECK(cursor.find("\r\n") == 3);
+    CHECK_FALSE(cursor.starts_with(text));
+  }
 }

@@ -5,13 +5,17 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "linkspan/buffer/block.hpp"
+#include "linkspan/buffer/copy_ledger.hpp"
+#include "support/log_capture.hpp"
 #include "support/slices.hpp"
 
 using namespace linkspan;
+using linkspan::test::LogCapture;
 using linkspan::test::Releases;
 
 namespace {
@@ -96,6 +100,74 @@ TEST_CASE("adopting a shared_ptr keeps its owner until the last slice is gone") 
   CHECK(owner.use_count() == 2);
   part = Slice();
   CHECK(owner.use_count() == 1);
+}
+
+TEST_CASE("adopting a unique_ptr to an array takes its memory over") {
+  auto memory = std::make_unique<std::byte[]>(100);
+  const std::byte* where = memory.get();
+  const CopyScope scope;
+  Slice slice = Slice::adopt(std::move(memory), 100);
+  CHECK(slice.data() == where);
+  CHECK(slice.size() == 100);
+  CHECK(slice.pinned_size() == 100);
+  Block block = Block::make_unique(std::move(slice));
+  CHECK(block.data() == where);
+  CHECK(scope.copied().total() == 0);
+  CHECK(Slice::adopt(std::unique_ptr<std::byte[]>(), 0).empty());
+}
+
+TEST_CASE("adopting any unique_ptr keeps what it owns, with its deleter, until the last slice is gone") {
+  int deleted = 0;
+  const auto deleter = [&deleted](const std::string* text) {
+    ++deleted;
+    delete text;
+  };
+  std::unique_ptr<const std::string, decltype(deleter)> owner(new std::string("text of an object"), deleter);
+  const std::span<const std::byte> bytes = bytes_of(*owner);
+  Slice slice = Slice::adopt(std::move(owner), bytes);
+  Slice part = slice.slice(8, 9);
+  slice = Slice();
+  CHECK(part.view() == "an object");
+  CHECK(deleted == 0);
+  part = Slice();
+  CHECK(deleted == 1);
+}
+
+TEST_CASE("a completion that throws is logged, and the thread that drops the slice goes on") {
+  const LogCapture log;
+  {
+    const Slice refused = Slice::borrow(bytes_of("bytes"), [] { throw std::runtime_error("no luck"); });
+    const Slice odd = Slice::adopt(bytes_of("bytes"), [] { throw 1; });
+  }
+  CHECK(log.contains("the completion of adopted or borrowed memory threw: no luck"));
+  CHECK(log.contains("threw: something that is not a std::exception"));
+}
+
+TEST_CASE("bytes are put in front only where nobody else can see, and where there is room") {
+  Block block = heap_allocator().allocate(20);
+  block.drop_front(8);
+  CHECK(block.headroom() == 8);
+  for (std::byte& byte : block.writable()) byte = std::byte{'.'};
+  Slice slice = std::move(block).freeze_all(3);
+  CHECK(slice.headroom() == 8);
+  CHECK_FALSE(slice.prepend_in_place(bytes_of("nine byte")));
+  {
+    const Slice other = slice;
+    CHECK(slice.headroom() == 0);
+    CHECK_FALSE(slice.prepend_in_place(bytes_of("a")));
+  }
+  const CopyScope scope;
+  CHECK(slice.prepend_in_place(bytes_of("header")));
+  CHECK(slice.view() == "header...");
+  CHECK(slice.headroom() == 2);
+  CHECK(scope.copied()[CopyPlace::below_threshold] == 6);
+
+  Slice immortal = Slice::immortal("bytes").slice(2, 3);
+  CHECK_FALSE(immortal.prepend_in_place(bytes_of("a")));
+  const std::string memory = "memory of somebody else";
+  Slice borrowed = Slice::borrow(bytes_of(memory), nullptr).slice(5, 2);
+  CHECK_FALSE(borrowed.prepend_in_place(bytes_of("a")));
+  CHECK(memory == "memory of somebody else");
 }
 
 TEST_CASE("adopted memory is freed exactly once, after the last slice") {

@@ -18,6 +18,11 @@
 
 namespace linkspan {
 
+class BlockAllocator;
+
+/// Plain heap memory without a budget; any thread; lives for ever.
+[[nodiscard]] LINKSPAN_API BlockAllocator& heap_allocator() noexcept;
+
 class Block {
  public:
   Block() noexcept = default;
@@ -39,6 +44,12 @@ class Block {
   Block& operator=(const Block&) = delete;
   ~Block() = default;
 
+  /// The bytes of `slice`, to be written to: its own memory when nobody else holds that and it may be written
+  /// to, otherwise a copy (CopyPlace::unshare). An empty block, and `slice` is as before, when the allocator
+  /// refuses.
+  [[nodiscard]] LINKSPAN_API static Block make_unique(Slice&& slice,
+                                                      BlockAllocator& allocator = heap_allocator());
+
   /// False when the allocator refused: over its budget, or out of memory.
   explicit operator bool() const noexcept { return static_cast<bool>(storage_); }
 
@@ -46,6 +57,25 @@ class Block {
   /// Bytes that can still be written.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::span<std::byte> writable() noexcept { return {data_, size_}; }
+
+  /// Leaves the first `size` bytes alone: they become headroom, for what is put in front later.
+  void drop_front(std::size_t size) noexcept {
+    LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the block");
+    data_ += size;
+    size_ -= size;
+  }
+  /// Bytes in front of this block that nobody else can see; 0 while slices of its memory are alive.
+  [[nodiscard]] std::size_t headroom() const noexcept {
+    return storage_ != nullptr && storage_->writable_by_owner()
+               ? static_cast<std::size_t>(data_ - storage_->data())
+               : 0;
+  }
+  /// Takes back the last `size` bytes of the headroom.
+  void extend_front(std::size_t size) noexcept {
+    LINKSPAN_ASSERT(size <= headroom(), "a block is extended into its headroom");
+    data_ -= size;
+    size_ += size;
+  }
 
   /// Turns the first `size` bytes into a Slice; the rest stays writable. When nothing is left the Block is
   /// empty.
@@ -89,8 +119,5 @@ class LINKSPAN_API BlockAllocator {
   /// memory.
   [[nodiscard]] virtual Block allocate(std::size_t size) noexcept = 0;
 };
-
-/// Plain heap memory without a budget; any thread; lives for ever.
-[[nodiscard]] LINKSPAN_API BlockAllocator& heap_allocator() noexcept;
 
 }  // namespace linkspan

@@ -75,6 +75,16 @@ class Chain {
   /// Like append, but a slice that continues the last one in the same block extends it instead.
   LINKSPAN_API void append_joined(Slice slice);
 
+  /// Puts `bytes` into the headroom of the first slice (see Slice::prepend_in_place). False, and nothing is
+  /// written, when it has too little or is shared.
+  [[nodiscard]] LINKSPAN_API bool prepend_in_place(std::span<const std::byte> bytes) noexcept;
+
+  /// Puts slices in front of the byte at `offset`; asserts offset <= size(). At most one slice is cut in two.
+  LINKSPAN_API void insert(std::size_t offset, Slice slice);
+  LINKSPAN_API void insert(std::size_t offset, Chain&& other);
+  /// Takes out and returns `size` bytes from `offset` on; asserts that they are there.
+  [[nodiscard]] LINKSPAN_API Chain cut(std::size_t offset, std::size_t size);
+
   [[nodiscard]] LINKSPAN_API Slice pop_front() noexcept;
 
   /// Cuts off and returns the first `size` bytes; asserts size <= size(). At most one slice is shared.
@@ -103,6 +113,16 @@ class Chain {
   [[nodiscard]] LINKSPAN_API std::string to_string() const;
   /// One slice with all bytes: shares when there is one already, otherwise copies. Throws std::bad_alloc.
   [[nodiscard]] LINKSPAN_API Slice flatten(CopyPlace place = CopyPlace::user) const;
+
+  /// Bytes of all blocks that this chain keeps alive, each counted once. Much more than size(): a few bytes
+  /// pin large blocks. Throws std::bad_alloc.
+  [[nodiscard]] LINKSPAN_API std::size_t pinned_size() const;
+  /// Copies (CopyPlace::compact) what pins too much into blocks that fit: the bytes of every block of which
+  /// this chain shows less than one part in `max_waste_factor`. Returns by how much pinned_size() has shrunk;
+  /// a block that others hold too stays alive all the same. What `allocator` refuses stays as it is. Throws
+  /// std::bad_alloc, and then has changed nothing.
+  LINKSPAN_API std::size_t compact(std::size_t max_waste_factor = 4,
+                                   BlockAllocator& allocator = heap_allocator());
 
   [[nodiscard]] LINKSPAN_API bool starts_with(std::string_view text) const noexcept;
   friend LINKSPAN_API bool operator==(const Chain& a, const Chain& b) noexcept;
@@ -146,6 +166,17 @@ class Chain {
     return slots()[(head_ + index) & (capacity_ - 1)];
   }
   LINKSPAN_API void grow(std::size_t slices);
+  void reserve(std::size_t slices) {
+    if (slices > capacity_) grow(slices);
+  }
+  struct Place {
+    std::uint32_t index;  // of the slice
+    std::size_t offset;   // in that slice
+  };
+  [[nodiscard]] Place locate(std::size_t offset) const noexcept;
+  [[nodiscard]] std::uint32_t cut_at(std::size_t offset) noexcept;
+  void open_gap(std::uint32_t index, std::uint32_t slices) noexcept;
+  void close_gap(std::uint32_t index, std::uint32_t slices) noexcept;
   LINKSPAN_API void relocate_front(std::uint32_t slices, Chain& to);
   LINKSPAN_API void free_ring() noexcept;
   LINKSPAN_API void take(Chain& other) noexcept;

@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "linkspan/base/error.hpp"
@@ -45,16 +46,22 @@ class ChainWriter {
   LINKSPAN_API void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-  template <std::unsigned_integral T>
+  /// Signed integers are two's complement.
+  template <std::integral T>
   void write_big_endian(T value) {
     write_integer<std::endian::big>(value);
   }
-  template <std::unsigned_integral T>
+  template <std::integral T>
   void write_little_endian(T value) {
     write_integer<std::endian::little>(value);
   }
   /// Base-128 varint, least significant group first (Protocol Buffers encoding).
   LINKSPAN_API void write_varint(std::uint64_t value);
+  /// A signed varint in zigzag order: 0, -1, 1, -2, ... (Protocol Buffers sint64).
+  void write_zigzag(std::int64_t value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    write_varint((bits << 1) ^ (0 - (bits >> 63)));
+  }
 
   /// References, or copies what is below the threshold.
   LINKSPAN_API void append(Slice slice);
@@ -77,13 +84,13 @@ class ChainWriter {
   [[nodiscard]] const ChainWriterOptions& options() const noexcept { return options_; }
 
  private:
-  template <std::endian Order, std::unsigned_integral T>
+  template <std::endian Order, std::integral T>
   void write_integer(T value) {
     const std::span<std::byte> to = reserve(sizeof(T));
     if (to.empty()) return;
     for (std::size_t i = 0; i < sizeof(T); ++i) {
       const std::size_t shift = 8 * (Order == std::endian::big ? sizeof(T) - 1 - i : i);
-      to[i] = static_cast<std::byte>(value >> shift);
+      to[i] = static_cast<std::byte>(static_cast<std::make_unsigned_t<T>>(value) >> shift);
     }
     commit(sizeof(T));
   }

@@ -27,9 +27,10 @@ enum class CopyPlace : std::uint8_t {
   receive,          ///< a small receive was copied out so that its large buffer could stay
   below_threshold,  ///< a piece so small that copying is cheaper than a reference
   unshare,          ///< memory was shared and somebody asked to write to it
+  compact,          ///< compact() has given up large blocks that a few bytes kept alive
   user,             ///< the caller asked for a copy: Slice::copy, Chain::to_string, Cursor::copy_to, ...
 };
-inline constexpr std::size_t kCopyPlaces = 7;
+inline constexpr std::size_t kCopyPlaces = 8;
 
 [[nodiscard]] LINKSPAN_API std::string_view to_string(CopyPlace place) noexcept;
 

@@ -9,12 +9,15 @@
 // Threads: none; the chain must not change while the cursor is used.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <type_traits>
 
 #include "linkspan/buffer/chain.hpp"
 
@@ -28,11 +31,12 @@ class Cursor {
   [[nodiscard]] std::size_t position() const noexcept { return position_; }
   [[nodiscard]] std::size_t remaining() const noexcept { return chain_->size() - position_; }
 
-  template <std::unsigned_integral T>
+  /// Nothing when fewer bytes than T has are left. Signed integers are two's complement.
+  template <std::integral T>
   [[nodiscard]] std::optional<T> read_big_endian() noexcept {
     return read_integer<std::endian::big, T>();
   }
-  template <std::unsigned_integral T>
+  template <std::integral T>
   [[nodiscard]] std::optional<T> read_little_endian() noexcept {
     return read_integer<std::endian::little, T>();
   }
@@ -45,9 +49,25 @@ class Cursor {
   /// Base-128 varint (Protocol Buffers encoding): malformed when it has more than 10 bytes or more than 64
   /// bits. Only `ok` moves the cursor.
   [[nodiscard]] LINKSPAN_API Varint read_varint() noexcept;
+  struct Zigzag {
+    VarintStatus status;
+    std::int64_t value;
+  };
+  /// A signed varint in zigzag order: 0, -1, 1, -2, ... (Protocol Buffers sint64).
+  [[nodiscard]] Zigzag read_zigzag() noexcept {
+    const Varint varint = read_varint();
+    return {varint.status, static_cast<std::int64_t>((varint.value >> 1) ^ (0 - (varint.value & 1)))};
+  }
 
   /// Distance from here to the next `byte`, if there is one.
   [[nodiscard]] LINKSPAN_API std::optional<std::size_t> find(std::byte byte) const noexcept;
+  /// Distance to the next byte that is one of `bytes`.
+  [[nodiscard]] LINKSPAN_API std::optional<std::size_t> find_any_of(std::string_view bytes) const noexcept;
+  /// Distance to the next occurrence of `sequence`, which may lie across slices; 0 for an empty one. Up to
+  /// sequence.size() steps a byte in the worst case: for delimiters, which are short.
+  [[nodiscard]] LINKSPAN_API std::optional<std::size_t> find(std::string_view sequence) const noexcept;
+  /// Whether the bytes from here on begin with `text`.
+  [[nodiscard]] LINKSPAN_API bool starts_with(std::string_view text) const noexcept;
 
   /// The next `size` bytes as a chain that shares memory; asserts that they are there.
   [[nodiscard]] LINKSPAN_API Chain take(std::size_t size);
@@ -62,13 +82,23 @@ class Cursor {
   template <std::endian Order, class T>
   [[nodiscard]] std::optional<T> read_integer() noexcept {
     if (remaining() < sizeof(T)) return std::nullopt;
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      const auto byte = static_cast<std::uint64_t>(next_byte());
-      value = Order == std::endian::big ? (value << 8) | byte : value | (byte << (8 * i));
+    std::array<std::byte, sizeof(T)> gathered;
+    const std::byte* bytes = (*chain_)[slice_].data() + offset_;
+    if ((*chain_)[slice_].size() - offset_ < sizeof(T)) {
+      Cursor ahead = *this;
+      for (std::byte& byte : gathered) byte = ahead.next_byte();
+      bytes = gathered.data();
     }
+    std::make_unsigned_t<T> value = 0;
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      const std::size_t shift = 8 * (Order == std::endian::big ? sizeof(T) - 1 - i : i);
+      value |= static_cast<std::make_unsigned_t<T>>(static_cast<std::make_unsigned_t<T>>(bytes[i]) << shift);
+    }
+    skip(sizeof(T));
     return static_cast<T>(value);
   }
+  template <class Search>
+  [[nodiscard]] std::optional<std::size_t> find_in_slices(Search search) const noexcept;
   [[nodiscard]] std::byte next_byte() noexcept {
     const std::byte byte = (*chain_)[slice_].data()[offset_];
     skip(1);

@@ -50,11 +50,16 @@ class Slice {
   /// Takes over the string's memory.
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::string&& text);
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::vector<std::byte>&& bytes);
+  [[nodiscard]] LINKSPAN_API static Slice adopt(std::unique_ptr<std::byte[]> bytes, std::size_t size);
   /// Keeps `owner` until the last slice is gone; `bytes` is memory that `owner` keeps valid and unchanged.
+  template <class T, class Deleter>
+  [[nodiscard]] static Slice adopt(std::unique_ptr<T, Deleter> owner, std::span<const std::byte> bytes) {
+    return adopt(bytes, [owner = std::move(owner)]() noexcept {});
+  }
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::shared_ptr<const void> owner,
                                                 std::span<const std::byte> bytes);
-  /// Calls `free_memory` exactly once, on the thread that drops the last slice; it must not throw. If this
-  /// throws (std::bad_alloc), `free_memory` is not called and the memory stays the caller's.
+  /// Calls `free_memory` exactly once, on the thread that drops the last slice; what it throws is logged and
+  /// dropped. If this throws (std::bad_alloc), `free_memory` is not called and the memory stays the caller's.
   [[nodiscard]] LINKSPAN_API static Slice adopt(std::span<const std::byte> bytes,
                                                 unique_function<void()> free_memory);
 
@@ -118,8 +123,22 @@ class Slice {
     return true;
   }
 
+  /// Bytes in front of this slice that nobody else can see; 0 unless this is the only owner and the memory
+  /// may be written to.
+  [[nodiscard]] std::size_t headroom() const noexcept {
+    return storage_ != nullptr && storage_->writable_by_owner()
+               ? static_cast<std::size_t>(data_ - storage_->data())
+               : 0;
+  }
+  /// Puts `bytes` in front, into the headroom (CopyPlace::below_threshold). False, and nothing is written,
+  /// when it is too small.
+  [[nodiscard]] LINKSPAN_API bool prepend_in_place(std::span<const std::byte> bytes) noexcept;
+
   /// Bytes of the block behind this slice, which it keeps alive; 0 for immortal memory.
   [[nodiscard]] std::size_t pinned_size() const noexcept { return storage_ ? storage_->capacity() : 0; }
+
+  /// Which block is behind this slice, for telling whether two slices share one; nullptr: immortal memory.
+  [[nodiscard]] const void* block_id() const noexcept { return storage_; }
 
   /// Compares bytes.
   friend bool operator==(const Slice& a, const Slice& b) noexcept { return a.view() == b.view(); }

@@ -57,6 +57,12 @@ class Storage {
     }
   }
 
+  // The one who asks is an owner. A sole owner cannot gain a second one meanwhile, and has seen what the
+  // others did before they let go.
+  [[nodiscard]] bool writable_by_owner() const noexcept {
+    return access_ == Access::writable && references_.load(std::memory_order_acquire) == 1;
+  }
+
   std::atomic<std::uint32_t> references_{1};
   Access access_;
   const std::byte* data_;
