@@ -32,10 +32,10 @@ class HeapAllocator final : public BlockAllocator {
 
 Block Block::make_unique(Slice&& slice, BlockAllocator& allocator) {
   Block block;
-  if (slice.storage_ != nullptr && slice.storage_->writable_by_owner()) {
+  if (slice.storage_.writable()) {
     block.data_ = const_cast<std::byte*>(std::exchange(slice.data_, nullptr));
     block.size_ = std::exchange(slice.size_, 0);
-    block.storage_ = std::exchange(slice.storage_, nullptr);
+    block.storage_ = std::move(slice.storage_);
   } else if (!slice.empty()) {
     block = allocator.allocate(slice.size());
     if (!block) return block;

@@ -65,11 +65,7 @@ class Block {
     size_ -= size;
   }
   /// Bytes in front of this block that nobody else can see; 0 while slices of its memory are alive.
-  [[nodiscard]] std::size_t headroom() const noexcept {
-    return storage_ != nullptr && storage_->writable_by_owner()
-               ? static_cast<std::size_t>(data_ - storage_->data())
-               : 0;
-  }
+  [[nodiscard]] std::size_t headroom() const noexcept { return storage_.headroom(data_); }
   /// Takes back the last `size` bytes of the headroom.
   void extend_front(std::size_t size) noexcept {
     LINKSPAN_ASSERT(size <= headroom(), "a block is extended into its headroom");

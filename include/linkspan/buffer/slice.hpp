@@ -125,11 +125,7 @@ class Slice {
 
   /// Bytes in front of this slice that nobody else can see; 0 unless this is the only owner and the memory
   /// may be written to.
-  [[nodiscard]] std::size_t headroom() const noexcept {
-    return storage_ != nullptr && storage_->writable_by_owner()
-               ? static_cast<std::size_t>(data_ - storage_->data())
-               : 0;
-  }
+  [[nodiscard]] std::size_t headroom() const noexcept { return storage_.headroom(data_); }
   /// Puts `bytes` in front, into the headroom (CopyPlace::below_threshold). False, and nothing is written,
   /// when it is too small.
   [[nodiscard]] LINKSPAN_API bool prepend_in_place(std::span<const std::byte> bytes) noexcept;
@@ -138,7 +134,7 @@ class Slice {
   [[nodiscard]] std::size_t pinned_size() const noexcept { return storage_ ? storage_->capacity() : 0; }
 
   /// Which block is behind this slice, for telling whether two slices share one; nullptr: immortal memory.
-  [[nodiscard]] const void* block_id() const noexcept { return storage_; }
+  [[nodiscard]] const void* block_id() const noexcept { return storage_.get(); }
 
   /// Compares bytes.
   friend bool operator==(const Slice& a, const Slice& b) noexcept { return a.view() == b.view(); }

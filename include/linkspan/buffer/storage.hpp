@@ -57,12 +57,6 @@ class Storage {
     }
   }
 
-  // The one who asks is an owner. A sole owner cannot gain a second one meanwhile, and has seen what the
-  // others did before they let go.
-  [[nodiscard]] bool writable_by_owner() const noexcept {
-    return access_ == Access::writable && references_.load(std::memory_order_acquire) == 1;
-  }
-
   std::atomic<std::uint32_t> references_{1};
   Access access_;
   const std::byte* data_;
@@ -94,6 +88,17 @@ class StorageRef {
   [[nodiscard]] StorageRef share() const noexcept {
     storage_->retain();
     return StorageRef(*storage_);
+  }
+
+  /// There is memory that nobody else holds and that may be written to. A sole owner cannot gain a second one
+  /// meanwhile, and has seen what the others did before they let go.
+  [[nodiscard]] bool writable() const noexcept {
+    return storage_ != nullptr && storage_->access_ == Storage::Access::writable &&
+           storage_->references_.load(std::memory_order_acquire) == 1;
+  }
+  /// Bytes of the memory in front of `data`, if they may be written to.
+  [[nodiscard]] std::size_t headroom(const std::byte* data) const noexcept {
+    return writable() ? static_cast<std::size_t>(data - storage_->data_) : 0;
   }
 
   void swap(StorageRef& other) noexcept { std::swap(storage_, other.storage_); }
