@@ -91,6 +91,7 @@ class BlockPool::Core {
       storage = take(size_class, capacity);
     }
     ++outstanding_;
+    if (size_class != kHuge) classes_[size_class].live.add(1);
     allocations_.add(1);
     live_.add(capacity);
     high_water_.raise_to(live_.get());
@@ -124,7 +125,15 @@ class BlockPool::Core {
 
   void trim() noexcept {
     drain_foreign();
-    trim_to(0);
+    free_all_cached();
+  }
+
+  void trim_unused() noexcept {
+    drain_foreign();
+    for (SizeClass& size_class : classes_) {
+      free_cached(size_class, size_class.unused);
+      size_class.unused = size_class.cached.get();
+    }
   }
 
   // The pool is gone: no more allocations, blocks go straight to the heap.
@@ -137,7 +146,7 @@ class BlockPool::Core {
       available_callback_.reset();
     }
     recycle_list(to_pointer(head & ~kRefused));
-    trim_to(0);
+    free_all_cached();
     const std::int64_t change = static_cast<std::int64_t>(outstanding_) - kRemainingBias;
     if (remaining_.fetch_add(change, std::memory_order_acq_rel) + change == 0) delete this;
   }
@@ -148,7 +157,12 @@ class BlockPool::Core {
   }
 
   [[nodiscard]] BlockPoolStatistics statistics() const noexcept {
-    return {live_.get(), cached_.get(), high_water_.get(), allocations_.get(), refusals_.get()};
+    BlockPoolStatistics now{live_.get(),        cached_.get(),   high_water_.get(),
+                            allocations_.get(), refusals_.get(), {}};
+    for (std::size_t i = 0; i < kClassBytes.size(); ++i) {
+      now.classes[i] = {classes_[i].live.get(), classes_[i].cached.get()};
+    }
+    return now;
   }
   [[nodiscard]] const BlockPoolOptions& options() const noexcept { return options_; }
 
@@ -164,22 +178,31 @@ class BlockPool::Core {
     return reinterpret_cast<PooledStorage*>(bits);
   }
 
+  struct SizeClass {
+    PooledStorage* free = nullptr;
+    Counter live;
+    Counter cached;            // in `free`
+    std::uint64_t unused = 0;  // the least of `cached` since the last trim_unused
+  };
+
   [[nodiscard]] bool fits(std::size_t capacity) const noexcept {
     const std::uint64_t used = live_.get() + cached_.get();
     return capacity <= options_.budget_bytes && used <= options_.budget_bytes - capacity;
   }
 
   PooledStorage* take(std::uint32_t size_class, std::size_t capacity) noexcept {
-    if (size_class != kHuge && free_[size_class] == nullptr) drain_foreign();
-    if (size_class != kHuge && free_[size_class] != nullptr) {
-      PooledStorage* storage = std::exchange(free_[size_class], free_[size_class]->next);
-      cached_.subtract(capacity);
-      unpoison(storage);
-      storage->revive();
-      return storage;
+    if (size_class != kHuge) {
+      SizeClass& kept = classes_[size_class];
+      if (kept.free == nullptr) drain_foreign();
+      if (kept.free != nullptr) {
+        PooledStorage* storage = pop_cached(kept);
+        kept.unused = std::min(kept.unused, kept.cached.get());
+        storage->revive();
+        return storage;
+      }
     }
     if (!fits(capacity)) {
-      trim_to(0);
+      free_all_cached();
       if (!fits(capacity)) return nullptr;
     }
     if (capacity > std::numeric_limits<std::size_t>::max() - kDataOffset) return nullptr;
@@ -193,12 +216,15 @@ class BlockPool::Core {
     const std::size_t capacity = storage->capacity();
     --outstanding_;
     live_.subtract(capacity);
+    if (storage->size_class != kHuge) classes_[storage->size_class].live.subtract(1);
     if (storage->size_class == kHuge || cached_.get() + capacity > options_.cache_bytes) {
       give_back_to_heap(storage);
       return;
     }
     poison(storage);
-    storage->next = std::exchange(free_[storage->size_class], storage);
+    SizeClass& kept = classes_[storage->size_class];
+    storage->next = std::exchange(kept.free, storage);
+    kept.cached.add(1);
     cached_.add(capacity);
   }
 
@@ -212,13 +238,20 @@ class BlockPool::Core {
     recycle_list(to_pointer(foreign_.exchange(0, std::memory_order_acq_rel)));
   }
 
-  void trim_to(std::size_t bytes) noexcept {
-    for (std::size_t i = kClassBytes.size(); i-- > 0;) {
-      while (cached_.get() > bytes && free_[i] != nullptr) {
-        PooledStorage* storage = std::exchange(free_[i], free_[i]->next);
-        cached_.subtract(kClassBytes[i]);
-        give_back_to_heap(storage);
-      }
+  PooledStorage* pop_cached(SizeClass& kept) noexcept {
+    PooledStorage* storage = std::exchange(kept.free, kept.free->next);
+    kept.cached.subtract(1);
+    cached_.subtract(storage->capacity());
+    unpoison(storage);
+    return storage;
+  }
+  void free_cached(SizeClass& kept, std::uint64_t blocks) noexcept {
+    for (; blocks != 0; --blocks) give_back_to_heap(pop_cached(kept));
+  }
+  void free_all_cached() noexcept {
+    for (SizeClass& kept : classes_) {
+      free_cached(kept, kept.cached.get());
+      kept.unused = 0;
     }
   }
 
@@ -243,7 +276,7 @@ class BlockPool::Core {
 
   BlockPoolOptions options_;
   std::atomic<const void*> owner_;
-  std::array<PooledStorage*, kClassBytes.size()> free_{};
+  std::array<SizeClass, kClassBytes.size()> classes_;
   std::size_t outstanding_ = 0;
   Counter live_;
   Counter cached_;
@@ -277,6 +310,9 @@ Block BlockPool::allocate(std::size_t size) noexcept {
 }
 void BlockPool::trim() noexcept {
   core_->trim();
+}
+void BlockPool::trim_unused() noexcept {
+  core_->trim_unused();
 }
 void BlockPool::set_available_callback(unique_function<void()> callback) {
   core_->set_available_callback(std::move(callback));

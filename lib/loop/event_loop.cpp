@@ -35,9 +35,13 @@ EventLoop::EventLoop(EventLoopOptions options)
       copy_ledger_(CopyLedger::this_thread()),
       now_(environment().clock.now()),
       timers_(std::make_unique<TimerWheel>(now_)),
+      trim_timer_(std::make_unique<Timer>(*this, [this] { pool_.trim_unused(); })),
       thread_(std::this_thread::get_id()) {}
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine, EventLoopOptions options) {
+  if (options.trim_interval < std::chrono::milliseconds(1)) {
+    return Error(errc::invalid_argument, options.name + ": trim_interval is at least 1 ms");
+  }
   if (options.tasks_per_tick == 0 || options.timers_per_tick == 0) {
     return Error(errc::invalid_argument,
                  options.name + ": tasks_per_tick and timers_per_tick are at least 1, not 0");
@@ -82,6 +86,9 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
   run_tasks(options_.tasks_per_tick);
   run_deferred();
   engine_->prepare();
+  if (with_timers && !trim_timer_->active() && pool_.statistics().cached_bytes != 0) {
+    trim_timer_->start(options_.trim_interval);
+  }
 
   Duration wait = max_wait;
   if (with_timers) {

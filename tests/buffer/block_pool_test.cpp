@@ -110,6 +110,76 @@ TEST_CASE("the cache keeps its bound, and trim empties it") {
   CHECK(pool.statistics().live_bytes == 0);
 }
 
+TEST_CASE("trim_unused gives back what was not needed since the last time, class by class") {
+  BlockPool pool;
+  const auto use = [&pool](std::size_t size, std::size_t blocks) {
+    std::vector<Block> used;
+    for (std::size_t i = 0; i < blocks; ++i) used.push_back(pool.allocate(size));
+  };
+  const auto cached = [&pool](std::size_t size_class) {
+    return pool.statistics().classes[size_class].cached_blocks;
+  };
+  use(512, 10);
+  use(4096, 10);
+  pool.trim_unused();  // all are younger than the last trim
+  CHECK(cached(0) == 10);
+  CHECK(cached(2) == 10);
+  use(512, 3);
+  use(4096, 10);
+  pool.trim_unused();
+  CHECK(cached(0) == 3);
+  CHECK(cached(2) == 10);
+  pool.trim_unused();
+  CHECK(pool.statistics().cached_bytes == 0);
+}
+
+TEST_CASE("trim_unused takes home what other threads have released") {
+  BlockPool pool;
+  Block block = pool.allocate(512);
+  release_elsewhere(std::move(block));
+  CHECK(pool.statistics().live_bytes == 512);
+  pool.trim_unused();
+  CHECK(pool.statistics().live_bytes == 0);
+  CHECK(pool.statistics().cached_bytes == 512);
+}
+
+TEST_CASE("statistics count live and cached blocks of each class") {
+  BlockPool pool;
+  {
+    const Block one = pool.allocate(1);
+    const Block two = pool.allocate(513);
+    const Block three = pool.allocate(2048);
+    const BlockPoolStatistics now = pool.statistics();
+    CHECK(now.classes[0].live_blocks == 1);
+    CHECK(now.classes[1].live_blocks == 2);
+    CHECK(now.live_bytes == 512 + 2 * 2048);
+  }
+  const BlockPoolStatistics then = pool.statistics();
+  CHECK(then.classes[1].live_blocks == 0);
+  CHECK(then.classes[1].cached_blocks == 2);
+  CHECK(then.high_water_bytes == 512 + 2 * 2048);
+}
+
+TEST_CASE("budgets and sizes at their edges: nothing, all of it, one byte more, and sums that overflow") {
+  BlockPool exact(options(512, 512));
+  CHECK(exact.allocate(0).size() == 512);
+  Block all = exact.allocate(512);
+  CHECK(all.size() == 512);
+  CHECK_FALSE(exact.allocate(1));
+  all.reset();
+  CHECK(exact.allocate(1).size() == 512);
+  CHECK_FALSE(exact.allocate(513));
+  BlockPool none(options(0, 0));
+  CHECK_FALSE(none.allocate(0));
+  constexpr std::size_t kMax = std::numeric_limits<std::size_t>::max();
+  BlockPool unlimited(options(kMax, kMax));
+  for (const std::size_t size : {kMax, kMax - 1, kMax - 63, kMax - 64, kMax / 2}) {
+    CHECK_FALSE(unlimited.allocate(size));
+  }
+  CHECK(unlimited.statistics().refusals == 5);
+  CHECK(unlimited.statistics().live_bytes == 0);
+}
+
 TEST_CASE("huge blocks count against the budget and are not cached") {
   const std::size_t huge_bytes = BlockPool::kClassBytes.back() + 1;
   BlockPool pool(options(2 * huge_bytes, 2 * huge_bytes));

@@ -60,7 +60,9 @@ TEST_CASE("options that would never run anything are refused") {
   no_tasks.tasks_per_tick = 0;
   EventLoopOptions no_timers;
   no_timers.timers_per_tick = 0;
-  for (const EventLoopOptions& options : {no_tasks, no_timers}) {
+  EventLoopOptions trims_always;
+  trims_always.trim_interval = Duration::zero();
+  for (const EventLoopOptions& options : {no_tasks, no_timers, trims_always}) {
     const auto loop = EventLoop::create(
         [&script](EventLoop&) -> Result<std::unique_ptr<Engine>> {
           return std::unique_ptr<Engine>(std::make_unique<test::NullEngine>(script));
@@ -342,4 +344,42 @@ TEST_CASE("what the loop's thread copies is the loop's count") {
   const CopyCounts before = loop->copy_counts();
   static_cast<void>(Slice::copy("12345"));
   CHECK((loop->copy_counts() - before)[CopyPlace::user] == 5);
+}
+
+TEST_CASE("memory that the pool has kept and nobody needs goes back while the loop idles, in two intervals") {
+  test::FakeWorld world;
+  EngineScript script;
+  EventLoopOptions options;
+  options.environment = &world.environment;
+  options.trim_interval = std::chrono::seconds(10);
+  const auto loop = null_loop(script, std::move(options));
+  const auto cached = [&loop] { return loop->pool().statistics().cached_bytes; };
+  const auto sleep_through = [&] {
+    loop->run_once(Duration::max());
+    const Duration wait = script.timeouts.back();
+    if (wait != Duration::max()) world.clock.advance(wait);
+    return wait;
+  };
+  CHECK(sleep_through() == Duration::max());
+  loop->pool().allocate(4096).reset();
+  CHECK(cached() == 4096);
+  const TimePoint begin = world.clock.now();
+  while (sleep_through() != Duration::max() && cached() != 0) continue;
+  CHECK(cached() == 0);
+  CHECK(world.clock.now() - begin <= std::chrono::milliseconds(20'002));
+  CHECK(sleep_through() == Duration::max());
+}
+
+TEST_CASE("a loop that uses what its pool keeps does not give it back") {
+  test::FakeWorld world;
+  EngineScript script;
+  EventLoopOptions options;
+  options.environment = &world.environment;
+  const auto loop = null_loop(script, std::move(options));
+  for (int i = 0; i < 10; ++i) {
+    loop->pool().allocate(4096).reset();
+    loop->run_once(Duration::zero());
+    world.clock.advance(std::chrono::milliseconds(600));
+  }
+  CHECK(loop->pool().statistics().cached_bytes == 4096);
 }

@@ -2,7 +2,7 @@
 // Copyright The Linkspan authors
 //
 // BlockPool: the blocks of one loop, in size classes, under a byte budget.
-// Not for: memory that lives long; a cached block counts against the budget until trim().
+// Not for: memory that lives long; a cached block counts against the budget until it is trimmed.
 // Cost: allocate and free on the owner's thread pop and push a list. A free on another thread pushes to a
 // lock-free list that the owner empties. Blocks above the largest class come from the heap and count too.
 // Threads: allocate, trim and destruction belong to the owner's thread; blocks are released on any thread,
@@ -24,12 +24,21 @@ struct BlockPoolOptions {
   std::size_t cache_bytes = std::size_t{16} << 20;  ///< released blocks kept for reuse, at most
 };
 
+/// Of one size class.
+struct BlockClassStatistics {
+  std::uint64_t live_blocks;
+  std::uint64_t cached_blocks;
+};
+
+/// live_bytes far above what the program's chains show means that few bytes pin large blocks: see
+/// Chain::pinned_size and Chain::compact.
 struct BlockPoolStatistics {
   std::uint64_t live_bytes;        ///< handed out and not yet returned, rounded up to classes
   std::uint64_t cached_bytes;      ///< waiting for reuse
   std::uint64_t high_water_bytes;  ///< the highest live_bytes so far
   std::uint64_t allocations;
   std::uint64_t refusals;
+  std::array<BlockClassStatistics, 6> classes;  ///< in the order of BlockPool::kClassBytes
 };
 
 class LINKSPAN_API BlockPool final : public BlockAllocator {
@@ -47,6 +56,9 @@ class LINKSPAN_API BlockPool final : public BlockAllocator {
 
   /// Gives all cached blocks back to the heap.
   void trim() noexcept;
+  /// Gives back those that were not needed since the last call. The loop of a pool does it about once a
+  /// second (EventLoopOptions::trim_interval) while there is something to give back.
+  void trim_unused() noexcept;
 
   /// Called, on whatever thread releases it, when a block comes back after allocate has refused: once per
   /// refusal. Must not throw or touch the pool; set it before the pool is used.

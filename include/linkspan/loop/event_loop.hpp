@@ -39,6 +39,9 @@ struct EventLoopOptions {
   std::size_t timers_per_tick = 1024;  ///< at least 1; further timers that are due wait for the next tick
   std::size_t max_pending_tasks = std::size_t{1} << 20;  ///< post() refuses beyond it
   Duration stop_deadline = std::chrono::seconds(5);  ///< how long run() goes on after stop() for completions
+  /// The pool's cached blocks that were not needed for so long go back to the heap; at least 1 ms. A loop
+  /// with nothing to do has none left after two intervals, and then sleeps on.
+  Duration trim_interval = std::chrono::seconds(1);
   const Environment* environment = &Environment::system();
 
   EventLoopOptions() = default;
@@ -135,6 +138,7 @@ class LINKSPAN_API EventLoop {
   TimePoint now_;
   bool now_is_old_ = true;
   std::unique_ptr<TimerWheel> timers_;
+  std::unique_ptr<Timer> trim_timer_;
   IntrusiveList<DeferredTask, DeferredTask> deferred_;
   PostedTask* ready_first_ = nullptr;  // taken from posted_, in order
   PostedTask* ready_last_ = nullptr;
