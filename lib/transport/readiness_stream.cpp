@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "lib/transport/received.hpp"
 #include "lib/transport/socket_ops.hpp"
 
 namespace linkspan {
@@ -20,6 +19,8 @@ constexpr std::size_t kSendSlices = 64;
 // One tick of one stream, so that others get their turn.
 constexpr std::size_t kSendsPerTick = 4;
 constexpr std::size_t kReceivesPerTick = 8;
+// A receive that brings this much is followed by another one at once.
+constexpr std::size_t kMuchBytes = 64 * 1024;
 constexpr std::size_t kAcceptsPerTick = 64;
 // sendmsg takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
 constexpr std::size_t kSendBytes = std::size_t{1} << 30;
@@ -42,15 +43,13 @@ int accept_one(int listener) noexcept {
 
 }  // namespace
 
-Block& ReadinessTransport::receive_block(bool bulk) noexcept {
-  // The rest of a block serves the next receive while it is half a block at least.
-  if (bulk) {
-    if (bulk_receive_.size() < kBulkReceiveBytes / 2)
-      bulk_receive_ = loop().pool().allocate(kBulkReceiveBytes);
-    if (bulk_receive_) return bulk_receive_;
+ReadinessTransport::ReceiveBlock ReadinessTransport::receive_block(ReceiveClass wanted) noexcept {
+  for (auto index = static_cast<std::size_t>(wanted);; --index) {
+    const auto receive_class = static_cast<ReceiveClass>(index);
+    Block& block = blocks_[index];
+    if (!block) block = loop().pool().allocate(blocks_of(receive_class).bytes);
+    if (block || index == 0) return {block, receive_class};
   }
-  if (receive_.size() < kReceiveBytes / 2) receive_ = loop().pool().allocate(kReceiveBytes);
-  return receive_;
 }
 
 ReadinessTransport& ReadinessStream::readiness_transport() const noexcept {
@@ -85,8 +84,7 @@ void ReadinessStream::on_readable() {
 
 // True when there is likely to be more: the block was filled, or much came.
 bool ReadinessStream::receive_once() {
-  ReadinessTransport& pool = readiness_transport();
-  Block& block = pool.receive_block(bulk_);
+  const auto [block, receive_class] = readiness_transport().receive_block(sizer_.receive_class());
   if (!block) {
     waits_to_read_ = false;
     wait_for(false, waits_to_write_);
@@ -105,9 +103,9 @@ bool ReadinessStream::receive_once() {
   }
   const auto size = static_cast<std::size_t>(received);
   const bool filled = size == block.size();
-  bulk_ = filled || (bulk_ && size >= ReadinessTransport::kReceiveBytes / 2);
-  report_received(Chain(take_received(block, size, transport().loop().pool())));
-  return filled || size >= ReadinessTransport::kReceiveBytes;
+  sizer_.received(size, filled);
+  report_received(Chain(take_received(block, size, receive_class, transport().loop().pool())));
+  return filled || size >= kMuchBytes;
 }
 
 void ReadinessStream::start_send() {

@@ -5,9 +5,10 @@
 // calls are made here. What epoll and Asio share; they only differ in how they wait.
 #pragma once
 
-#include <cstddef>
+#include <array>
 
 #include "lib/transport/listener_core.hpp"
+#include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/stream_core.hpp"
 #include "lib/transport/transport_core.hpp"
 #include "linkspan/buffer/block.hpp"
@@ -18,16 +19,17 @@ class ReadinessTransport : public TransportCore {
  public:
   using TransportCore::TransportCore;
 
-  /// A block to receive into, of kReceiveBytes or kBulkReceiveBytes; empty when the pool refuses. Streams
-  /// share it: it stays here until a receive has filled part of it, so idle streams hold no memory.
-  [[nodiscard]] Block& receive_block(bool bulk) noexcept;
-
-  static constexpr std::size_t kReceiveBytes = 64 * 1024;
-  static constexpr std::size_t kBulkReceiveBytes = 256 * 1024;
+  struct ReceiveBlock {
+    Block& block;
+    ReceiveClass receive_class;
+  };
+  /// A block to receive into, of `wanted` or, while the pool is short, a smaller class; empty when it refuses
+  /// these too. Streams share it: it stays here until a receive has used it up, so idle streams hold no
+  /// memory.
+  [[nodiscard]] ReceiveBlock receive_block(ReceiveClass wanted) noexcept;
 
  private:
-  Block receive_;
-  Block bulk_receive_;
+  std::array<Block, kReceiveClasses> blocks_;
 };
 
 class ReadinessStream : public StreamCore {
@@ -57,7 +59,7 @@ class ReadinessStream : public StreamCore {
   bool waits_to_read_ = false;
   bool waits_to_write_ = false;
   bool connecting_ = false;
-  bool bulk_ = false;  // the last receives filled their blocks
+  ReceiveSizer sizer_;
 };
 
 class ReadinessListener : public ListenerCore {

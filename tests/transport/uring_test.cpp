@@ -230,7 +230,7 @@ TEST_CASE("a send that fails does not overtake data whose completions come after
 
 TEST_CASE("a block that was handed out is not written to again while somebody holds it") {
   UringOptions options;
-  options.buffers = 2;
+  options.bulk_buffers = 2;
   UringWorld world(options);
   const std::vector<Connection*> streams = world.open_reading(8);
   std::string message = pattern(500'000);
@@ -251,7 +251,7 @@ TEST_CASE("a block that was handed out is not written to again while somebody ho
 
 TEST_CASE("small receives are copied out and their blocks stay in the ring") {
   UringOptions options;
-  options.buffers = 1;
+  options.bulk_buffers = 1;
   UringWorld world(options);
   Connection& c = *world.open_reading(1).front();
   c.events.keeps_data = true;

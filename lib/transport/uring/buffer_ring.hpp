@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// BufferRing: blocks of the loop's pool, provided to the kernel to receive into. A block that was filled goes
-// to the application for good and its slot gets another one; so nobody can starve the ring by holding data,
-// but for the pool's budget. When the pool refuses, the ring has fewer blocks until refill().
+// BufferRing: blocks of the loop's pool, of one receive class, provided to the kernel to receive into. A
+// block that was filled goes to the application for good and its slot gets another one; so nobody can starve
+// the ring by holding data, but for the pool's budget. When the pool refuses, the ring has fewer blocks until
+// some are back. It begins with few and doubles when the kernel runs out of them.
 //
 // Has to outlive the Ring that it is registered with, as the kernel writes into its blocks.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/uring/ring.hpp"
 #include "linkspan/base/result.hpp"
 #include "linkspan/buffer/block.hpp"
@@ -22,44 +25,64 @@ namespace linkspan {
 
 class BufferRing {
  public:
-  /// The largest receive. A block serves receives until less than kLeastBytes of it are left: so bulk comes
-  /// in few and large receives, and many small ones share a block.
-  static constexpr std::size_t kBlockBytes = 256 * 1024;
-  static constexpr std::size_t kLeastBytes = 64 * 1024;
-  static constexpr unsigned kSlotsMax = 64;
-  /// Of the buffer group, in submissions.
-  static constexpr unsigned kGroup = 0;
+  static constexpr unsigned kSlotsMax = 256;  // whose entries are a page
+  static constexpr unsigned kFirstBlocks = 4;
 
-  /// At most `slots` slots, a power of two; fewer where they would need more than a quarter of the pool's
-  /// budget.
+  /// How many slots of `receive_class` are worth having with this pool: at most `slots`, a power of two, and
+  /// no more than a quarter of the budget. 0: not even one.
+  [[nodiscard]] static unsigned affordable_slots(const BlockPool& pool, ReceiveClass receive_class,
+                                                 unsigned slots) noexcept;
+  /// Registers an empty ring of `slots`, a power of two.
   [[nodiscard]] static Result<std::unique_ptr<BufferRing>> create(Ring& ring, BlockPool& pool,
-                                                                  unsigned slots);
+                                                                  ReceiveClass receive_class, unsigned slots);
   ~BufferRing();
   BufferRing(const BufferRing&) = delete;
   BufferRing& operator=(const BufferRing&) = delete;
 
-  /// The kernel has a block, or gets one now. False: the pool has refused and will say when it has one again.
+  /// What submissions call it.
+  [[nodiscard]] unsigned short group() const noexcept { return static_cast<unsigned short>(receive_class_); }
+
+  /// The kernel has a block, or gets some now. False: the pool has refused and will say when it has one
+  /// again.
   [[nodiscard]] bool ready() noexcept {
     if (provided_ == 0) refill();
     return provided_ != 0;
   }
-  /// Provides blocks for all empty slots, as far as the pool has them.
-  void refill() noexcept;
+  /// The kernel found no block. If it had all of them, there will be twice as many.
+  void ran_out() noexcept;
+  /// The pool can serve again. A ring that nobody needs stays empty.
+  void memory_returned() noexcept {
+    if (provided_ != 0) refill();
+  }
 
+  struct Received {
+    Slice data;
+    bool filled;  ///< it had room for no more
+  };
   /// What the kernel has received into the slot that a completion names; the slot is provided again.
-  [[nodiscard]] Slice take(unsigned completion_flags, std::size_t size) noexcept;
+  [[nodiscard]] Received take(unsigned completion_flags, std::size_t size) noexcept;
+
+  /// Gives all blocks back to the pool. Only while no receive is armed with this ring.
+  void withdraw() noexcept;
+  /// Something was received since the last call.
+  [[nodiscard]] bool was_used() noexcept { return std::exchange(used_, false); }
 
  private:
-  BufferRing(BlockPool& pool, io_uring_buf_ring* ring, unsigned slots) noexcept
-      : pool_(pool), ring_(ring), slots_(slots) {}
+  BufferRing(BlockPool& pool, ReceiveClass receive_class, io_uring_buf_ring* ring, unsigned slots)
+      : pool_(pool), receive_class_(receive_class), ring_(ring), blocks_(slots) {}
 
-  void provide(unsigned slot) noexcept;
+  [[nodiscard]] unsigned slots() const noexcept { return static_cast<unsigned>(blocks_.size()); }
+  [[nodiscard]] unsigned first_blocks() const noexcept;
+  bool provide(unsigned slot) noexcept;
+  void refill() noexcept;
 
   BlockPool& pool_;
-  io_uring_buf_ring* ring_;  // pages of its own, shared with the kernel
-  unsigned slots_;
-  std::uint64_t provided_ = 0;  // a bit for each slot whose completion has not been seen yet
-  std::array<Block, kSlotsMax> blocks_;
+  const ReceiveClass receive_class_;
+  io_uring_buf_ring* const ring_;  // pages of its own, shared with the kernel
+  std::vector<Block> blocks_;      // by slot; empty where nothing is provided
+  unsigned wanted_ = first_blocks();
+  unsigned provided_ = 0;  // blocks whose completions have not been seen yet
+  bool used_ = false;
 };
 
 }  // namespace linkspan

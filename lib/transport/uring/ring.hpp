@@ -23,7 +23,7 @@ namespace linkspan {
 /// What the transport may use of what a kernel offers. The defaults are for use, others for tests.
 struct UringOptions {
   /// A full submission queue is submitted early, so a small one only costs system calls. These two, and a
-  /// page for the buffer ring, fit into 64 KiB, which is the least limit of locked memory in use.
+  /// page for each buffer ring, fit into 64 KiB, which is the least limit of locked memory in use.
   unsigned submission_entries = 256;
   /// An overflow loses nothing, but ends multishot operations.
   unsigned completion_entries = 2048;
@@ -33,10 +33,13 @@ struct UringOptions {
   unsigned completions_per_poll = 256;
   bool multishot_accept = true;
   bool multishot_receive = true;
-  /// Blocks in the buffer ring, a power of two of at most 64: 256 KiB each, which is 8 MiB for a loop, and
-  /// what the loop can be handed in one tick. A receive needs a block only from its data's arrival to its
-  /// delivery, so this does not depend on the number of streams.
-  unsigned buffers = 32;
+  /// Blocks in the two buffer rings, at most, powers of two up to 256: 512 KiB and 8 MiB for a loop, and what
+  /// it can be handed in one tick. A receive needs a block only from its data's arrival to its delivery, so
+  /// this does not depend on the number of streams. 0: no such ring, and the other one serves all.
+  unsigned small_buffers = 128;
+  unsigned bulk_buffers = 32;
+  /// The bulk ring's blocks go back when it was not used for this long.
+  Duration bulk_idle = std::chrono::seconds(1);
   /// Waits on an eventfd instead of in the ring: two more system calls a wait. For valgrind, which lets no
   /// other thread run while one waits in io_uring_enter.
   bool wait_on_event = running_under_valgrind();

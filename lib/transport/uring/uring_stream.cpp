@@ -64,9 +64,15 @@ void UringStream::update_receive(bool wanted) {
   if (!wanted) {
     if (receive_ == Receive::armed) cancel_receive();
     watch_for_reset();
-  } else if (receive_ == Receive::idle) {  // otherwise its last completion leads here again
-    if (uring().buffers().ready()) {
-      arm_receive();
+    return;
+  }
+  BufferRing& buffers = wanted_buffers();
+  if (receive_ == Receive::armed) {
+    // One receive at a time, so that the data stay in order: the other one is armed when this has come back.
+    if (buffers_ != &buffers) cancel_receive();
+  } else if (receive_ == Receive::idle) {  // a cancelled one's last completion leads here again
+    if (buffers.ready()) {
+      arm_receive(buffers);
     } else {
       report_no_buffer();
       watch_for_reset();
@@ -74,14 +80,21 @@ void UringStream::update_receive(bool wanted) {
   }
 }
 
-void UringStream::arm_receive() {
+void UringStream::reset_receive_class() noexcept {
+  sizer_.reset();
+  mark_dirty();
+}
+
+void UringStream::arm_receive(BufferRing& buffers) {
   io_uring_sqe& entry = uring().ring().next_entry();
   io_uring_prep_recv(&entry, descriptor(), nullptr, 0, 0);
   if (uring().multishot_receive()) entry.ioprio |= IORING_RECV_MULTISHOT;
   entry.flags |= IOSQE_BUFFER_SELECT;
-  entry.buf_group = BufferRing::kGroup;
+  entry.buf_group = buffers.group();
   start(entry, kReceive);
   receive_ = Receive::armed;
+  buffers_ = &buffers;
+  uring().receive_armed(*this, buffers);
 }
 
 void UringStream::cancel_receive() {
@@ -93,10 +106,18 @@ void UringStream::cancel_receive() {
 
 void UringStream::on_received(int result, unsigned flags) {
   const bool more = (flags & IORING_CQE_F_MORE) != 0;
-  if (!more) receive_ = Receive::idle;
+  if (!more) {
+    receive_ = Receive::idle;
+    ListNode<BulkTag>::unlink();
+  }
   Slice data;
   if ((flags & IORING_CQE_F_BUFFER) != 0) {
-    data = uring().buffers().take(flags, static_cast<std::size_t>(std::max(result, 0)));
+    const auto size = static_cast<std::size_t>(std::max(result, 0));
+    BufferRing::Received received = buffers_->take(flags, size);
+    if (size != 0) sizer_.received(size, received.filled);
+    data = std::move(received.data);
+  } else if (result == -ENOBUFS && buffers_ == &wanted_buffers()) {
+    buffers_->ran_out();
   }
   if (result > 0) {
     report_received(Chain(std::move(data)));
@@ -105,9 +126,9 @@ void UringStream::on_received(int result, unsigned flags) {
   } else if (result != -ENOBUFS && result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
     report_receive_error(-result);
   }
-  // When it ended for no reason of the stream's (no blocks, a pause, too many completions), service() goes
-  // on.
-  if (!more) mark_dirty();
+  // When it ended for no reason of the stream's (no blocks, a pause, too many completions), or has to go to
+  // another class, service() goes on.
+  if (!more || buffers_ != &wanted_buffers()) mark_dirty();
 }
 
 bool UringStream::receive_stopped() {

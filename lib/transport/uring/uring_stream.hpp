@@ -6,16 +6,19 @@
 
 #include <memory>
 
+#include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/stream_core.hpp"
 #include "lib/transport/uring/uring_transport.hpp"
 
 namespace linkspan {
 
-class UringStream final : public StreamCore, public CompletionTarget {
+class UringStream final : public StreamCore, public CompletionTarget, public ListNode<BulkTag> {
  public:
   UringStream(UringTransport& transport, StreamSetup setup) : StreamCore(transport, std::move(setup)) {}
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
+  /// Nothing has come for long: receives into small blocks again.
+  void reset_receive_class() noexcept;
 
  protected:
   void start_connect(const Endpoint& peer) override;
@@ -32,7 +35,10 @@ class UringStream final : public StreamCore, public CompletionTarget {
   [[nodiscard]] UringTransport& uring() const noexcept;
   void start(io_uring_sqe& entry, Operation operation) noexcept;
 
-  void arm_receive();
+  [[nodiscard]] BufferRing& wanted_buffers() const noexcept {
+    return uring().buffers_for(sizer_.receive_class());
+  }
+  void arm_receive(BufferRing& buffers);
   void cancel_receive();
   void watch_for_reset();
 
@@ -45,7 +51,9 @@ class UringStream final : public StreamCore, public CompletionTarget {
   std::unique_ptr<Endpoint> connecting_to_;
   std::unique_ptr<SendVector> send_vector_;
 
+  BufferRing* buffers_ = nullptr;  // those of the last receive
   Receive receive_ = Receive::idle;
+  ReceiveSizer sizer_;
   bool watching_ = false;
 };
 

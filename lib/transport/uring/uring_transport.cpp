@@ -10,6 +10,7 @@
 
 #include "lib/transport/uring/uring_listener.hpp"
 #include "lib/transport/uring/uring_stream.hpp"
+#include "linkspan/base/log.hpp"
 
 namespace linkspan {
 namespace {
@@ -17,14 +18,42 @@ namespace {
 // Kept for the next gathered sends, 2 KiB each; more of them are in use only while many peers do not read.
 constexpr std::size_t kSendVectorsKept = 64;
 
+// Streams that leave the bulk ring in one tick because it is idle; each needs a cancel and a new receive.
+constexpr std::size_t kResetsPerTick = 64;
+
+Result<BufferRings> make_buffer_rings(Ring& ring, BlockPool& pool, const UringOptions& options) {
+  unsigned small = BufferRing::affordable_slots(pool, ReceiveClass::small, options.small_buffers);
+  const unsigned bulk = BufferRing::affordable_slots(pool, ReceiveClass::bulk, options.bulk_buffers);
+  if (small == 0 && bulk == 0) small = 1;  // however little there is
+  BufferRings rings;
+  if (bulk != 0) {
+    Result<std::unique_ptr<BufferRing>> made = BufferRing::create(ring, pool, ReceiveClass::bulk, bulk);
+    if (!made) return made.error();
+    rings.bulk = std::move(made).value();
+  }
+  if (small != 0) {
+    Result<std::unique_ptr<BufferRing>> made = BufferRing::create(ring, pool, ReceiveClass::small, small);
+    if (made) {
+      rings.small = std::move(made).value();
+    } else if (rings.bulk == nullptr) {
+      return made.error();
+    } else {
+      log(LogLevel::info, "transport",
+          "io_uring has one buffer ring for all streams: " + made.error().message());
+    }
+  }
+  return rings;
+}
+
 }  // namespace
 
 UringTransport::UringTransport(EventLoop& loop, Socket wake_up, std::unique_ptr<Ring> ring,
-                               std::unique_ptr<BufferRing> buffers, const UringOptions& options)
+                               BufferRings buffers, const UringOptions& options)
     : TransportCore(loop),
       options_(options),
       wake_up_(std::move(wake_up)),
       buffers_(std::move(buffers)),
+      bulk_idle_(loop, [this] { look_after_bulk(); }),
       ring_(std::move(ring)) {
   send_vectors_.reserve(kSendVectorsKept);
   await_wake_up();
@@ -40,6 +69,7 @@ std::vector<std::string> UringTransport::capabilities() const {
   const auto add_if = [&names](bool active, const char* name) {
     if (active) names.emplace_back(name);
   };
+  add_if(has_receive_classes(), "receive_classes");
   add_if(options_.multishot_accept, "multishot_accept");
   add_if(options_.multishot_receive, "multishot_receive");
   add_if((ring_->setup_flags() & IORING_SETUP_COOP_TASKRUN) != 0, "coop_taskrun");
@@ -69,6 +99,33 @@ void UringTransport::wait(Duration timeout) {
   ring_->dispatch(options_.completions_per_poll);
 }
 
+void UringTransport::receive_armed(UringStream& stream, const BufferRing& buffers) noexcept {
+  if (&buffers != buffers_.bulk.get() || !has_receive_classes()) return;
+  bulk_streams_.push_back(stream);
+  if (!bulk_idle_.active()) bulk_idle_.start(options_.bulk_idle);
+}
+
+void UringTransport::look_after_bulk() noexcept {
+  if (!buffers_.bulk->was_used()) {
+    if (bulk_streams_.empty()) {
+      buffers_.bulk->withdraw();
+      loop().pool().trim();
+      return;
+    }
+    UringStream* stream = bulk_streams_.first();
+    for (std::size_t i = 0; i < kResetsPerTick && stream != nullptr; ++i) {
+      stream->reset_receive_class();
+      stream = bulk_streams_.next(*stream);
+    }
+  }
+  bulk_idle_.start(options_.bulk_idle);
+}
+
+void UringTransport::memory_returned() {
+  if (buffers_.small != nullptr) buffers_.small->memory_returned();
+  if (buffers_.bulk != nullptr) buffers_.bulk->memory_returned();
+}
+
 std::unique_ptr<StreamCore> UringTransport::make_stream(StreamSetup setup) {
   return std::make_unique<UringStream>(*this, std::move(setup));
 }
@@ -95,8 +152,7 @@ Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop) {
 Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop, const UringOptions& options) {
   Result<std::unique_ptr<Ring>> ring = Ring::create(options, loop.counters().system_calls);
   if (!ring) return ring.error();
-  Result<std::unique_ptr<BufferRing>> buffers =
-      BufferRing::create(*ring.value(), loop.pool(), options.buffers);
+  Result<BufferRings> buffers = make_buffer_rings(*ring.value(), loop.pool(), options);
   if (!buffers) return buffers.error();
   // A blocking one: io_uring reads a non-blocking one only when there is something to read.
   Socket wake_up(::eventfd(0, EFD_CLOEXEC));
