@@ -115,10 +115,10 @@ TEST_CASE("changing classes, pausing and resuming at random lose nothing") {
     for (const bool small_buffers : {false, true}) {
       CAPTURE(small_buffers);
       Connection& c = world.open({}, small_buffers);
-      std::minstd_rand random(small_buffers ? 1 : 2);
+      std::minstd_rand dice(small_buffers ? 1 : 2);
       bool paused = false;
       c.events.during = [&](Event event) {
-        if (event != Event::read || paused || random() % 3 != 0) return;
+        if (event != Event::read || paused || dice() % 3 != 0) return;
         c.stream.pause_read();
         paused = true;
       };
@@ -126,17 +126,17 @@ TEST_CASE("changing classes, pausing and resuming at random lose nothing") {
       std::string sent;
       for (int round = 0; round < 100; ++round) {
         const std::size_t size =
-            random() % 8 == 0 ? random() % (small_buffers ? 30'000 : 300'000) : random() % 3000;
+            dice() % 8 == 0 ? dice() % (small_buffers ? 30'000 : 300'000) : dice() % 3000;
         const std::string bytes = pattern(size);
         sent += bytes;
         c.peer.send(bytes);
         world.run_until([&] {
-          if (paused && random() % 2 == 0) {
+          if (paused && dice() % 2 == 0) {
             paused = false;
             c.stream.start_read();
           }
           // Sometimes the next ones are sent while the last ones are on their way.
-          return c.events.received.size() == sent.size() || (c.peer.all_sent() && random() % 8 == 0);
+          return c.events.received.size() == sent.size() || (c.peer.all_sent() && dice() % 8 == 0);
         });
       }
       c.peer.shutdown_write();

@@ -92,8 +92,8 @@ void check_works(UringWorld& world) {
 
 TEST_CASE("everything this kernel has is in use") {
   UringWorld world({});
-  for (const char* name : {"buffer_ring", "multishot_accept", "multishot_receive", "coop_taskrun",
-                           "single_issuer", "defer_taskrun"}) {
+  for (const char* name : {"buffer_ring", "receive_classes", "multishot_accept", "multishot_receive",
+                           "coop_taskrun", "single_issuer", "defer_taskrun"}) {
     if (!world.has(name)) MESSAGE(name, " is not in this kernel");
   }
   CHECK(world.has("buffer_ring"));
@@ -170,7 +170,7 @@ TEST_CASE("small queues and small turns lose nothing") {
 }
 
 TEST_CASE("a stream waits for blocks without turning round, and goes on when they are back") {
-  // A quarter of the budget is for the ring: one block.
+  // Too little for a bulk ring.
   UringWorld world({}, with_budget(256 * 1024));
   std::vector<Connection*> streams = world.open_reading(3);
   const std::string message = pattern(400'000);
@@ -230,6 +230,7 @@ TEST_CASE("a send that fails does not overtake data whose completions come after
 
 TEST_CASE("a block that was handed out is not written to again while somebody holds it") {
   UringOptions options;
+  options.small_buffers = 2;
   options.bulk_buffers = 2;
   UringWorld world(options);
   const std::vector<Connection*> streams = world.open_reading(8);
@@ -251,7 +252,7 @@ TEST_CASE("a block that was handed out is not written to again while somebody ho
 
 TEST_CASE("small receives are copied out and their blocks stay in the ring") {
   UringOptions options;
-  options.bulk_buffers = 1;
+  options.small_buffers = 1;
   UringWorld world(options);
   Connection& c = *world.open_reading(1).front();
   c.events.keeps_data = true;
@@ -277,6 +278,126 @@ TEST_CASE("large receives are not copied") {
   // Pieces below the threshold may come wherever the kernel cuts.
   CHECK(scope.copied()[CopyPlace::receive] < message.size() / 100);
   CHECK((c.events.kept == message));
+}
+
+// --- receive classes
+
+namespace {
+
+// Takes a stream from small to bulk and back to small, twice, and looks at every byte.
+void check_changing_classes(UringWorld& world) {
+  Connection& c = *world.open_reading(1).front();
+  std::string sent;
+  const auto send_and_await = [&](std::size_t size) {
+    const std::string bytes = pattern(size);
+    sent += bytes;
+    c.peer.send(bytes);
+    world.run_until([&] { return c.events.received.size() == sent.size(); });
+  };
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < 40; ++i) send_and_await(10 + i);
+    send_and_await(500'000);
+  }
+  CHECK((c.events.received == sent));
+}
+
+std::uint64_t live_bytes(UringWorld& world) {
+  return world.loop().pool().statistics().live_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("one buffer ring serves all streams where there are no two") {
+  UringOptions options;
+  EventLoopOptions loop_options;
+  SUBCASE("no small one") {
+    options.small_buffers = 0;
+  }
+  SUBCASE("no bulk one") {
+    options.bulk_buffers = 0;
+  }
+  SUBCASE("neither: there is one block at least") {
+    options.small_buffers = 0;
+    options.bulk_buffers = 0;
+  }
+  SUBCASE("a budget that is too small for a bulk one") {
+    loop_options.pool.budget_bytes = 100'000;
+  }
+  UringWorld world(options, loop_options);
+  CHECK(world.has("buffer_ring"));
+  CHECK_FALSE(world.has("receive_classes"));
+  check_works(world);
+  check_changing_classes(world);
+  world.check_quiet();
+}
+
+TEST_CASE("classes change while receives end early for other reasons") {
+  UringOptions options;
+  SUBCASE("the completion queue overflows") {
+    options.submission_entries = 2;
+    options.completion_entries = 4;
+  }
+  SUBCASE("receives are one-shot") {
+    options.multishot_receive = false;
+  }
+  SUBCASE("one completion a poll") {
+    options.completions_per_poll = 1;
+  }
+  SUBCASE("each ring has one block") {
+    options.small_buffers = 1;
+    options.bulk_buffers = 1;
+  }
+  SUBCASE("the bulk ring is idle all the time") {
+    options.bulk_idle = Duration::zero();
+  }
+  UringWorld world(options);
+  check_changing_classes(world);
+  world.check_quiet();
+}
+
+TEST_CASE("a loop whose streams are quiet or interactive has a few small blocks in its rings") {
+  UringWorld world({});
+  for (Connection* c : world.open_reading(100)) {
+    c->peer.send("x");
+    world.run_until([&] { return c->events.received == "x"; });
+  }
+  CHECK(live_bytes(world) <= 64 * 1024);
+}
+
+TEST_CASE("the bulk ring's blocks go back when it is idle, and come again when they are needed") {
+  UringOptions options;
+  options.bulk_idle = std::chrono::milliseconds(1);
+  UringWorld world(options);
+  const std::vector<Connection*> streams = world.open_reading(100);  // more than leave the ring in one tick
+  const std::string message = pattern(200'000);
+  for (int round = 0; round < 3; ++round) {
+    for (Connection* c : streams) {
+      c->events.received.clear();
+      c->peer.send(message);
+    }
+    world.run_until([&] {
+      return std::ranges::all_of(
+          streams, [&](const Connection* c) { return c->events.received.size() == message.size(); });
+    });
+    for (const Connection* c : streams) CHECK((c->events.received == message));
+    world.run_until([&] { return live_bytes(world) <= 512 * 1024; });  // the small ring's at most
+  }
+  world.check_quiet();
+}
+
+TEST_CASE("the rings grow when the kernel runs out of blocks, up to their bounds") {
+  UringOptions options;
+  options.small_buffers = 16;
+  UringWorld world(options);
+  const std::vector<Connection*> streams = world.open_reading(50);
+  for (std::size_t round = 1; round <= 5; ++round) {
+    for (Connection* c : streams) c->peer.send("ping");
+    world.run_until([&] {
+      return std::ranges::all_of(streams,
+                                 [&](const Connection* c) { return c->events.received.size() == 4 * round; });
+    });
+  }
+  CHECK(live_bytes(world) == 16 * 4096);
 }
 
 TEST_CASE("a tick makes one system call") {
@@ -406,6 +527,8 @@ TEST_CASE("a ring fits into 64 KiB of locked memory") {
     REQUIRE(::setuid(kUserWithoutProcesses) == 0);
     Result<std::unique_ptr<EventLoop>> loop = EventLoop::create(transport_engine("io_uring").value());
     REQUIRE(loop);
+    const std::vector<std::string> names = Transport::of(*loop.value()).capabilities();
+    REQUIRE(std::ranges::find(names, "receive_classes") != names.end());
   });
   CHECK(result.exit_code == 0);
 }

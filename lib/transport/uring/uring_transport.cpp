@@ -109,7 +109,6 @@ void UringTransport::look_after_bulk() noexcept {
   if (!buffers_.bulk->was_used()) {
     if (bulk_streams_.empty()) {
       buffers_.bulk->withdraw();
-      loop().pool().trim();
       return;
     }
     UringStream* stream = bulk_streams_.first();
