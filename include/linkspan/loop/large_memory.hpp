@@ -5,9 +5,9 @@
 // zeroed and with every page present, takes it a second, and taking them back a tenth of one. Here a
 // LargeAllocation does the first a step at a time on the loop, or on a helper thread, and the helper thread
 // does the second.
-// Not for: buffers (BlockPool), and memory that is touched little by little anyway: pages().allocate() returns
-// at once and the system adds pages as they are touched.
-// Cost: one sleeping thread. A step takes `step` of a tick, no more than a moment if the tick is late already.
+// Not for: buffers (BlockPool), and memory that is touched little by little anyway: pages().allocate()
+// returns at once and the system adds pages as they are touched.
+// Cost: one sleeping thread. A step takes what is left of `step` of its tick, and at least a moment.
 // Threads: LargeMemory: any, for many loops. A LargeAllocation belongs to its loop. Blocks: any.
 #pragma once
 
@@ -28,7 +28,8 @@ namespace linkspan {
 
 struct LargeMemoryOptions {
   PageAllocatorOptions pages;
-  Duration step = std::chrono::microseconds(500);  ///< what a tick may take, with a step as its last part
+  /// A tick with a step in it takes so long, or longer only if its timers and tasks do.
+  Duration step = std::chrono::microseconds(500);
   std::string thread_name = "linkspan-memory";
   const Environment* environment = &Environment::system();
 
