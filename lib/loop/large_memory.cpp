@@ -291,7 +291,7 @@ void LargeAllocation::run_deferred() {
 void LargeAllocation::finish(Result<Block, std::error_code> result) {
   unlink();
   auto call = [completion = std::move(completion_), &result]() mutable { completion(std::move(result)); };
-  guarded_call(call, "completion of a large allocation", loop_.counters());
+  guarded_call(call, "a completion of a large allocation", loop_.counters());
 }
 
 }  // namespace linkspan
