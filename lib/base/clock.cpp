@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 #include "linkspan/base/clock.hpp"
 
+#include "lib/base/never_destroyed.hpp"
+
 namespace linkspan {
 namespace {
 
@@ -15,8 +17,8 @@ class MonotonicClock final : public Clock {
 Clock::~Clock() = default;
 
 const Clock& monotonic_clock() noexcept {
-  static const auto& clock = *new const MonotonicClock;  // never destroyed
-  return clock;
+  static NeverDestroyed<MonotonicClock> clock;
+  return clock.get();
 }
 
 }  // namespace linkspan

@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 #include "linkspan/base/error.hpp"
 
+#include "lib/base/never_destroyed.hpp"
+
 namespace linkspan {
 namespace {
 
@@ -46,15 +48,15 @@ class ConnectionLostCategory final : public std::error_category {
 }  // namespace
 
 const std::error_category& error_category() noexcept {
-  static const auto& category = *new const LinkspanCategory;  // never destroyed
-  return category;
+  static NeverDestroyed<LinkspanCategory> category;
+  return category.get();
 }
 
 std::error_code connection_lost(int system_errno) noexcept {
-  static const auto& category = *new const ConnectionLostCategory;  // never destroyed
+  static NeverDestroyed<ConnectionLostCategory> category;
   // A code with the value 0 would say that nothing is wrong.
   if (system_errno == 0) return make_error_code(errc::connection_lost);
-  return {system_errno, category};
+  return {system_errno, category.get()};
 }
 
 std::string Error::message() const {

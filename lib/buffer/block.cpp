@@ -2,10 +2,11 @@
 // Copyright The Linkspan authors
 #include "linkspan/buffer/block.hpp"
 
-#include <cstdlib>
 #include <limits>
 #include <new>
 #include <utility>
+
+#include "lib/base/never_destroyed.hpp"
 
 namespace linkspan {
 namespace {
@@ -14,15 +15,15 @@ namespace {
 struct HeapStorage final : Storage {
   explicit HeapStorage(std::size_t capacity) noexcept
       : Storage(reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable,
-                [](Storage* self) noexcept { std::free(static_cast<HeapStorage*>(self)); }) {}
+                [](Storage* self) noexcept { ::operator delete(static_cast<HeapStorage*>(self)); }) {}
 };
-static_assert(sizeof(HeapStorage) % 16 == 0, "the data is aligned as malloc aligns");
+static_assert(sizeof(HeapStorage) % 16 == 0, "the data is aligned as operator new aligns");
 
 class HeapAllocator final : public BlockAllocator {
  public:
   Block allocate(std::size_t size) noexcept override {
     if (size > std::numeric_limits<std::size_t>::max() - sizeof(HeapStorage)) return {};
-    void* memory = std::malloc(sizeof(HeapStorage) + size);
+    void* memory = ::operator new(sizeof(HeapStorage) + size, std::nothrow);
     if (memory == nullptr) return {};
     return Block(*::new (memory) HeapStorage(size));
   }
@@ -49,8 +50,8 @@ Block Block::make_unique(Slice&& slice, BlockAllocator& allocator) {
 BlockAllocator::~BlockAllocator() = default;
 
 BlockAllocator& heap_allocator() noexcept {
-  static auto& allocator = *new HeapAllocator;  // never destroyed
-  return allocator;
+  static NeverDestroyed<HeapAllocator> allocator;
+  return allocator.get();
 }
 
 }  // namespace linkspan

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -61,7 +60,7 @@ void unpoison([[maybe_unused]] PooledStorage* storage) noexcept {
 
 void give_back_to_heap(PooledStorage* storage) noexcept {
   unpoison(storage);
-  std::free(storage);
+  ::operator delete(storage);
 }
 
 }  // namespace
@@ -206,7 +205,7 @@ class BlockPool::Core {
       if (!fits(capacity)) return nullptr;
     }
     if (capacity > std::numeric_limits<std::size_t>::max() - kDataOffset) return nullptr;
-    void* memory = std::malloc(kDataOffset + capacity);
+    void* memory = ::operator new(kDataOffset + capacity, std::nothrow);
     if (memory == nullptr) return nullptr;
     return ::new (memory) PooledStorage(capacity, size_class, this);
   }

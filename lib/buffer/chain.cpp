@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -28,7 +27,7 @@ void Chain::take(Chain& other) noexcept {
 }
 
 void Chain::free_ring() noexcept {
-  if (capacity_ != kInlineSlices) std::free(slots());
+  if (capacity_ != kInlineSlices) ::operator delete(slots());
   head_ = 0;
   capacity_ = kInlineSlices;
 }
@@ -43,12 +42,11 @@ void Chain::grow(std::size_t slices) {
   LINKSPAN_ASSERT(slices <= (std::size_t{1} << 31), "a chain holds at most 2^31 slices");
   const auto capacity =
       static_cast<std::uint32_t>(std::bit_ceil(std::max(slices, std::size_t{capacity_} * 2)));
-  auto* ring = static_cast<Slice*>(std::malloc(capacity * sizeof(Slice)));
-  if (ring == nullptr) throw std::bad_alloc();
+  auto* ring = static_cast<Slice*>(::operator new(capacity * sizeof(Slice)));
   const std::uint32_t first_run = std::min(count_, capacity_ - head_);
   relocate(ring, slots() + head_, first_run);
   relocate(ring + first_run, slots(), count_ - first_run);
-  if (capacity_ != kInlineSlices) std::free(slots());
+  if (capacity_ != kInlineSlices) ::operator delete(slots());
   ::new (static_cast<void*>(memory_)) Slice*(ring);
   head_ = 0;
   capacity_ = capacity;

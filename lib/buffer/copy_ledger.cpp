@@ -5,17 +5,19 @@
 #include <cstring>
 #include <mutex>
 
+#include "lib/base/never_destroyed.hpp"
+
 namespace linkspan {
 
-// Leaked on purpose: threads may end after static destruction has begun.
+// Threads may end after static destruction has begun.
 struct CopyLedger::Registry {
   std::mutex mutex;
   IntrusiveList<CopyLedger> live;
   CopyCounts retired;  // of threads that have ended
 
   static Registry& instance() noexcept {
-    static auto* const registry = new Registry;
-    return *registry;
+    static NeverDestroyed<Registry> registry;
+    return registry.get();
   }
 };
 

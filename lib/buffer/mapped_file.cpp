@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 
 namespace linkspan {
 
@@ -24,10 +25,14 @@ Result<Slice> map_file(int file, std::uint64_t offset, std::size_t size) {
   const auto page_size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t before = offset % page_size;
   const std::size_t length = size + before;
+  struct Unmap {
+    std::size_t length;
+    void operator()(void* memory) const noexcept { ::munmap(memory, length); }
+  };
   void* memory = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file, static_cast<off_t>(offset - before));
   if (memory == MAP_FAILED) return Error(system_error_code(errno), "mmap of a file");
   const auto* bytes = static_cast<const std::byte*>(memory) + before;
-  return Slice::adopt({bytes, size}, [memory, length] { ::munmap(memory, length); });
+  return Slice::adopt(std::unique_ptr<void, Unmap>(memory, Unmap{length}), {bytes, size});
 }
 
 }  // namespace linkspan

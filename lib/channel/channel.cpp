@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lib/base/log_exception.hpp"
 #include "linkspan/base/assert.hpp"
 #include "linkspan/base/log.hpp"
 
@@ -118,7 +119,8 @@ void Channel::callback_failed(std::string_view what) noexcept {
       close();
       return;
     }
-    log(LogLevel::error, "channel", "a callback of a closed channel threw: " + std::string(what));
+    log(LogLevel::error, "channel", "a callback of a closed channel threw");
+    log(LogLevel::error, "channel", what);
   } catch (...) {
     log(LogLevel::error, "channel", "a handler threw while it was told of a failure");
     close();
@@ -136,18 +138,17 @@ void Channel::tell_all(detail::Event event, Tell&& tell) {
   }
 }
 
-void Channel::initialize(const ChannelInitializer& initializer) {
-  Status status = std::monostate{};
+void Channel::initialize(const ChannelInitializer& initializer) noexcept {
+  std::error_code error = make_error_code(errc::handler_failed);
   try {
-    status = initializer(*this);
-  } catch (const std::exception& exception) {
-    status = Error(errc::handler_failed, std::string("it threw ") + exception.what());
+    const Status status = initializer(*this);
+    if (status) return;
+    error = status.error().code;
+    log(LogLevel::error, "channel", "a channel's initializer failed: " + status.error().message());
   } catch (...) {
-    status = Error(errc::handler_failed, "it threw something that is not a std::exception");
+    log_exception("channel", "a channel's initializer");
   }
-  if (status) return;
-  log(LogLevel::error, "channel", "a channel's initializer failed: " + status.error().message());
-  if (!reason_) reason_ = status.error().code;
+  if (!reason_) reason_ = error;
   abort();
 }
 

@@ -73,8 +73,8 @@ Status Pipeline::check_joint(const HandlerNode& nearer_wire, const HandlerNode& 
   return std::monostate{};
 }
 
-Status Pipeline::edit(HandlerNode& before, HandlerNode& after,
-                      std::span<std::unique_ptr<HandlerNode>> nodes) {
+Status Pipeline::edit(HandlerNode& before, HandlerNode& after, std::span<std::unique_ptr<HandlerNode>> nodes,
+                      std::span<HandlerNode*> added) {
   if (channel_.closed_) return Error(errc::cancelled, "the channel is closed");
   const HandlerNode* nearer_wire = &before;
   for (const auto& node : nodes) {
@@ -83,12 +83,18 @@ Status Pipeline::edit(HandlerNode& before, HandlerNode& after,
   }
   if (Status joint = check_joint(*nearer_wire, after); !joint) return joint;
 
-  exchange(before, after, nodes);
+  // What may throw comes first.
+  std::size_t leaving = 0;
+  for (const HandlerNode* old = before.next_; old != &after; old = old->next_) ++leaving;
+  removed_.reserve(removed_.size() + leaving);
+  if (leaving != 0) unread_.reserve(unread_.size() + 1);
+  for (std::size_t i = 0; i < nodes.size(); ++i) added[i] = nodes[i].release();
+  exchange(before, after, added);
   return std::monostate{};
 }
 
 void Pipeline::exchange(HandlerNode& before, HandlerNode& after,
-                        std::span<std::unique_ptr<HandlerNode>> nodes) {
+                        std::span<HandlerNode* const> nodes) noexcept {
   HandlerNode* const old_first = before.next_;
   HandlerNode* last = &before;
   const auto join_to_last = [&last](HandlerNode& node) {
@@ -96,11 +102,9 @@ void Pipeline::exchange(HandlerNode& before, HandlerNode& after,
     node.previous_ = last;
     last = &node;
   };
-  std::vector<HandlerNode*> added;
-  for (auto& node : nodes) {
+  for (HandlerNode* node : nodes) {
     node->pipeline_ = this;
     join_to_last(*node);
-    added.push_back(node.release());
   }
   HandlerNode* const last_kept = last;
   join_to_last(after);
@@ -126,7 +130,7 @@ void Pipeline::exchange(HandlerNode& before, HandlerNode& after,
   for (HandlerNode* old = old_first; old != &after; old = old->next_) {
     channel_.run([old] { old->on_removed(); });
   }
-  for (HandlerNode* node : added) {
+  for (HandlerNode* node : nodes) {
     if (!node->removed()) channel_.run([node] { node->on_added(); });
   }
 }
@@ -160,8 +164,15 @@ void Pipeline::destroy_removed() noexcept {
 }
 
 void Pipeline::clear() noexcept {
-  exchange(ends_, ends_, {});
+  HandlerNode* const first = ends_.next_;
+  ends_.next_ = ends_.previous_ = &ends_;
+  relink();
   unread_.clear();
+  for (HandlerNode* node = first; node != &ends_; node = node->next_) node->previous_ = nullptr;
+  for (HandlerNode* node = first; node != &ends_; node = node->next_) {
+    channel_.run([node] { node->on_removed(); });
+  }
+  for (HandlerNode* node = first; node != &ends_;) delete std::exchange(node, node->next_);
   destroy_removed();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/log_exception.hpp"
 #include "lib/channel/stream_channel.hpp"
 #include "lib/loop/guarded_call.hpp"
 #include "linkspan/base/log.hpp"
@@ -54,7 +55,7 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
    public:
     explicit Part(EventLoop& loop_in) : loop(loop_in) {}
 
-    void open(Socket socket);
+    void open(Socket socket) noexcept;
     void stop(Duration deadline);
     void finish();
     void channel_gone() noexcept override;
@@ -103,25 +104,35 @@ Status Server::Core::listen() {
 void Server::Core::on_accept(Socket socket) {
   if (connections() >= options_.max_connections) return;  // closes it
   connections_.fetch_add(1, std::memory_order_relaxed);
-  std::shared_ptr<Part> part = parts_.front();
-  if (group_ != nullptr) {
-    part = *std::ranges::find(parts_, &group_->next(), [](const auto& each) { return &each->loop; });
+  bool taken = false;
+  try {
+    std::shared_ptr<Part> part = parts_.front();
+    if (group_ != nullptr) {
+      part = *std::ranges::find(parts_, &group_->next(), [](const auto& each) { return &each->loop; });
+    }
+    EventLoop& loop = part->loop;
+    taken = run_on(loop, [part = std::move(part), socket = std::move(socket)]() mutable {
+      part->open(std::move(socket));
+    });
+  } catch (...) {  // no memory for the task, or a policy of the group that throws
+    log_exception("channel", "handing on an accepted connection");
   }
-  EventLoop& loop = part->loop;
-  const bool taken = run_on(loop, [part = std::move(part), socket = std::move(socket)]() mutable {
-    part->open(std::move(socket));
-  });
   if (!taken) connections_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Server::Core::Part::open(Socket socket) {
+void Server::Core::Part::open(Socket socket) noexcept {
   // No stop has come yet: it is posted behind every connection. But the loop itself may be stopping.
   if (loop.stopping()) {
     core->connections_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
-  channels_.push_back(StreamChannel::open(loop, std::move(socket), core->options_.channel,
-                                          core->options_.initializer, shared_from_this()));
+  try {
+    channels_.push_back(StreamChannel::open(loop, std::move(socket), core->options_.channel,
+                                            core->options_.initializer, shared_from_this()));
+  } catch (...) {  // no memory for the channel: its connection is closed, the others go on
+    log_exception("channel", "opening an accepted connection");
+    core->connections_.fetch_sub(1, std::memory_order_relaxed);
+  }
 }
 
 void Server::Core::Part::channel_gone() noexcept {

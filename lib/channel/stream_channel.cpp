@@ -15,11 +15,18 @@ StreamChannel::StreamChannel(EventLoop& loop, const ChannelOptions& options)
 StreamChannel& StreamChannel::open(EventLoop& loop, Socket socket, const ChannelOptions& options,
                                    const ChannelInitializer& initializer,
                                    std::shared_ptr<ChannelOwner> owner) {
-  auto* channel = new StreamChannel(loop, options);
-  channel->owner_ = std::move(owner);
-  channel->stream_ = Transport::of(loop).open(std::move(socket), options.stream, *channel);
-  channel->initialize(initializer);
-  return *channel;
+  auto* made = new StreamChannel(loop, options);
+  try {
+    made->stream_ = Transport::of(loop).open(std::move(socket), options.stream, *made);
+  } catch (...) {
+    made->begin_closed();
+    delete made;
+    throw;
+  }
+  StreamChannel& channel = *made;  // from here on its stream's end destroys it
+  channel.owner_ = std::move(owner);
+  channel.initialize(initializer);
+  return channel;
 }
 
 void StreamChannel::connect(EventLoop& loop, ConnectSetup setup) {

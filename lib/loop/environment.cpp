@@ -17,6 +17,7 @@
 #include <random>
 #include <thread>
 
+#include "lib/base/never_destroyed.hpp"
 #include "linkspan/loop/files.hpp"
 
 namespace linkspan {
@@ -38,8 +39,10 @@ class SystemRandom final : public Random {
 
 class SystemThread final : public Thread {
  public:
-  explicit SystemThread(std::thread thread) noexcept : thread_(std::move(thread)) {}
-  ~SystemThread() override { thread_.join(); }
+  void run(std::thread thread) noexcept { thread_ = std::move(thread); }
+  ~SystemThread() override {
+    if (thread_.joinable()) thread_.join();  // not when it could not be started
+  }
 
  private:
   std::thread thread_;
@@ -85,12 +88,13 @@ class SystemThreads final : public Threads {
                                                " is not one that this process may use");
     }
     try {
-      std::thread thread([name, cpu, run = std::move(body)]() mutable {
+      auto thread = std::make_unique<SystemThread>();
+      thread->run(std::thread([name, cpu, run = std::move(body)]() mutable {
         name_this_thread(name);
         if (cpu) bind_this_thread(*cpu);
         run();
-      });
-      return std::unique_ptr<Thread>(std::make_unique<SystemThread>(std::move(thread)));
+      }));
+      return std::unique_ptr<Thread>(std::move(thread));
     } catch (const std::system_error& error) {
       return Error(error.code(), "start of thread " + name);
     }
@@ -120,13 +124,18 @@ class SystemResolver final : public Resolver {
   }
 };
 
+struct SystemEnvironment {
+  SystemRandom random;
+  SystemThreads threads;
+  SystemResolver resolver;
+  Environment environment{monotonic_clock(), random, threads, resolver, system_files()};
+};
+
 }  // namespace
 
 const Environment& Environment::system() noexcept {
-  // Never destroyed: threads may still run while the program exits.
-  static const auto& environment = *new const Environment{
-      monotonic_clock(), *new SystemRandom, *new SystemThreads, *new SystemResolver, system_files()};
-  return environment;
+  static NeverDestroyed<SystemEnvironment> system;
+  return system.get().environment;
 }
 
 }  // namespace linkspan

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "lib/base/never_destroyed.hpp"
 #include "linkspan/buffer/mapped_file.hpp"
 
 namespace linkspan {
@@ -249,8 +250,8 @@ class SystemFiles final : public Files {
 }  // namespace
 
 Files& system_files() noexcept {
-  static auto& files = *new SystemFiles;  // never destroyed
-  return files;
+  static NeverDestroyed<SystemFiles> files;
+  return files.get();
 }
 
 }  // namespace linkspan

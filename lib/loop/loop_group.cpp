@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
 
@@ -40,11 +41,25 @@ struct LoopGroup::State {
 
   std::vector<std::unique_ptr<Thread>> threads;  // last: joined before the rest goes
 
+  // An engine factory is a user's callback: what it throws is an error of its loop.
+  static Result<std::unique_ptr<EventLoop>> create_loop(const EngineFactory& engine,
+                                                        EventLoopOptions options) {
+    const std::string name = options.name;
+    try {
+      return EventLoop::create(engine, std::move(options));
+    } catch (const std::exception& exception) {
+      return Error(errc::handler_failed, name + ": creating the loop threw: " + exception.what());
+    } catch (...) {
+      return Error(errc::handler_failed, name + ": creating the loop threw something else than an exception");
+    }
+  }
+
   void run_loop(std::size_t index, const EngineFactory& engine, EventLoopOptions options) {
-    Result<std::unique_ptr<EventLoop>> loop = EventLoop::create(engine, std::move(options));
+    Result<std::unique_ptr<EventLoop>> loop = create_loop(engine, std::move(options));
     {
       const std::lock_guard lock(mutex);
       ++reported;
+      if (released) return;  // creating the group has failed meanwhile
       if (loop) {
         loops[index] = loop.value().get();
         ++running;
@@ -90,6 +105,7 @@ Result<std::unique_ptr<LoopGroup>> LoopGroup::create(const EngineFactory& engine
   auto state = std::make_unique<State>();
   state->policy = options.policy ? std::move(options.policy) : round_robin();
   state->loops.resize(options.size);
+  state->threads.reserve(options.size);
   for (std::size_t i = 0; i < options.size; ++i) {
     EventLoopOptions loop = options.loop;
     loop.name += "-" + std::to_string(i);

@@ -67,7 +67,7 @@ bool TimerWheel::find_next(Position& position) noexcept {
 }
 
 // Takes out what is due up to `tick`, that one included.
-void TimerWheel::advance(std::uint64_t tick) {
+void TimerWheel::advance(std::uint64_t tick) noexcept {
   const std::uint64_t last = std::min(tick, kLastTick);
   const std::uint64_t end = std::min(last + 1, kLastTick);
   Position next{};
@@ -88,20 +88,34 @@ void TimerWheel::advance(std::uint64_t tick) {
   tick_ = std::max(tick_, end);
 }
 
-void TimerWheel::collect_due(List& slot) {
-  sorting_.clear();
-  while (!slot.empty()) sorting_.push_back(&slot.pop_front());
-  std::ranges::sort(sorting_, {}, Order());
-  for (Timer* timer : sorting_) due_.push_back(*timer);
-}
-
 Timer* TimerWheel::pop_earliest(List& one, List& other) noexcept {
   if (one.empty() && other.empty()) return nullptr;
   const bool from_one = other.empty() || (!one.empty() && Order()(one.first()) < Order()(other.first()));
   return &(from_one ? one : other).pop_front();
 }
 
-void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters) {
+void TimerWheel::merge(List& into, List& other) noexcept {
+  List merged;
+  while (Timer* earliest = pop_earliest(into, other)) merged.push_back(*earliest);
+  into.splice_back(merged);
+}
+
+// A merge sort that allocates nothing: sorted[i] has 2^i timers or none.
+void TimerWheel::collect_due(List& slot) noexcept {
+  std::array<List, 32> sorted;
+  while (!slot.empty()) {
+    List carried;
+    carried.push_back(slot.pop_front());
+    std::size_t i = 0;
+    for (; !sorted[i].empty(); ++i) merge(carried, sorted[i]);
+    sorted[i].splice_back(carried);
+  }
+  List in_order;
+  for (List& part : sorted) merge(in_order, part);
+  due_.splice_back(in_order);
+}
+
+void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters) noexcept {
   advance(static_cast<std::uint64_t>((now - origin_) / kTick));
   List immediate;  // those that callbacks start wait for the next call
   immediate.splice_back(immediate_);

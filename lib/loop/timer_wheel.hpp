@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/intrusive_list.hpp"
@@ -26,7 +25,7 @@ class TimerWheel {
   /// `now` is not before the last expire's.
   void start(Timer& timer, TimePoint now, Duration delay) noexcept;
   /// Fires what is due at `now`, at most `limit` timers; those started meanwhile wait for the next call.
-  void expire(TimePoint now, std::size_t limit, LoopCounters& counters);
+  void expire(TimePoint now, std::size_t limit, LoopCounters& counters) noexcept;
   /// When expire has to be called next; TimePoint::max() without timers. May be early, never late.
   [[nodiscard]] TimePoint next_expiry() noexcept;
   void cancel_all() noexcept;
@@ -57,8 +56,9 @@ class TimerWheel {
 
   void insert(Timer& timer) noexcept;
   bool find_next(Position& position) noexcept;
-  void advance(std::uint64_t tick);
-  void collect_due(List& slot);
+  void advance(std::uint64_t tick) noexcept;
+  void collect_due(List& slot) noexcept;
+  static void merge(List& into, List& other) noexcept;
   static Timer* pop_earliest(List& one, List& other) noexcept;
 
   TimePoint origin_;
@@ -67,7 +67,6 @@ class TimerWheel {
   std::array<Level, kLevels> levels_;
   List due_;        // taken out of the wheel, in order
   List immediate_;  // started without a delay, in order
-  std::vector<Timer*> sorting_;
   const Timer* firing_ = nullptr;
 };
 

@@ -71,13 +71,13 @@ Stream TransportCore::adopt(StreamSetup setup) {
   return stream.make_handle();
 }
 
-void TransportCore::prepare() {
+void TransportCore::prepare() noexcept {
   delete_buried();
   feed_starved();
   service_dirty();
 }
 
-void TransportCore::poll(Duration timeout) {
+void TransportCore::poll(Duration timeout) noexcept {
   wait(dirty_.empty() ? timeout : Duration::zero());
 }
 

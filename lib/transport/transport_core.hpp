@@ -26,8 +26,8 @@ class TransportCore : public Transport {
   Stream connect(const Endpoint& endpoint, const StreamOptions& options, StreamHandler& handler) final;
   Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
 
-  void prepare() final;
-  void poll(Duration timeout) final;
+  void prepare() noexcept final;
+  void poll(Duration timeout) noexcept final;
   void stop() noexcept final;
   bool idle() const noexcept final;
   void memory_available() noexcept final;

@@ -242,7 +242,7 @@ TEST_CASE("an initializer that fails or throws closes that connection only, and 
     CHECK(peer.receive(4) == "fine");
   });
   CHECK(log.contains("the wire passes on Chain, but test::Echo reads std::string"));
-  CHECK(log.contains("it threw initializer"));
+  CHECK(log.contains("initializer threw: initializer"));
 }
 
 TEST_CASE("a peer's reset fails the queued writes and ends the channel once") {

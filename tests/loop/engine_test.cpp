@@ -22,10 +22,10 @@ class ScriptedEngine final : public Engine {
       : on_prepare_(std::move(on_prepare)), waits_(waits) {}
 
   std::string_view name() const noexcept override { return "scripted"; }
-  void prepare() override {
+  void prepare() noexcept override {
     if (on_prepare_) std::exchange(on_prepare_, nullptr)();
   }
-  void poll(Duration timeout) override { waits_.push_back(timeout); }
+  void poll(Duration timeout) noexcept override { waits_.push_back(timeout); }
   void wake() noexcept override {}
   void stop() noexcept override {}
   bool idle() const noexcept override { return true; }

@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -196,4 +197,19 @@ TEST_CASE("one loop may be stopped alone") {
   const auto group = group_of(2);
   group->loops()[0]->stop();
   CHECK(on_loop(*group->loops()[1], [] { return true; }));
+}
+
+TEST_CASE("an engine factory that throws on a group's thread is an error of the group") {
+  std::atomic<int> calls{0};
+  LoopGroupOptions options;
+  options.size = 3;
+  const auto made = LoopGroup::create(
+      [&calls](EventLoop& loop) -> Result<std::unique_ptr<Engine>> {
+        if (calls++ == 1) throw std::runtime_error("no engine today");
+        return make_sleeping_engine(loop);
+      },
+      std::move(options));
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == errc::handler_failed);
+  CHECK(made.error().detail.ends_with("creating the loop threw: no engine today"));
 }

@@ -30,7 +30,7 @@ class NullEngine final : public Engine {
  public:
   explicit NullEngine(EngineScript& script) noexcept : script_(script) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "null"; }
-  void poll(Duration timeout) override {
+  void poll(Duration timeout) noexcept override {
     script_.timeouts.push_back(timeout);
     if (script_.on_poll) script_.on_poll(timeout);
   }
@@ -60,7 +60,7 @@ class NullEngine final : public Engine {
 class SleepingEngine final : public Engine {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "sleeping"; }
-  void poll(Duration timeout) override {
+  void poll(Duration timeout) noexcept override {
     std::unique_lock lock(mutex_);
     asleep_ = timeout > Duration::zero();
     changed_.notify_all();

@@ -127,7 +127,7 @@ class LINKSPAN_API Channel : private DeferredTask {
 
   // What is behind the channel reports. None of these throws.
   /// Fills the pipeline; if that fails, logs it and aborts. Call it when the functions above can be called.
-  void initialize(const ChannelInitializer& initializer);
+  void initialize(const ChannelInitializer& initializer) noexcept;
   void report_open();
   void report_read(Chain&& bytes);
   void report_end();

@@ -68,7 +68,7 @@ class LINKSPAN_API Pipeline {
   /// `handler` is destroyed at the end of the tick. What it had not decoded goes to the next one.
   Status remove(HandlerNode& handler) {
     assert_here(handler);
-    return edit(*handler.previous_, *handler.next_, {});
+    return edit(*handler.previous_, *handler.next_, {}, {});
   }
   /// Puts `handlers` in the place of `old`; what `old` had not decoded goes to the first of them, when the
   /// event that runs now is over.
@@ -125,7 +125,8 @@ class LINKSPAN_API Pipeline {
     static_cast<void>(detail::Joined<H...>{});
     (prepare(*handlers), ...);
     std::array<std::unique_ptr<HandlerNode>, sizeof...(H)> nodes{std::move(handlers)...};
-    return edit(before, after, nodes);
+    std::array<HandlerNode*, sizeof...(H)> added{};
+    return edit(before, after, nodes, added);
   }
   template <class H>
   void prepare(H& handler) noexcept {
@@ -137,9 +138,12 @@ class LINKSPAN_API Pipeline {
   }
 
   /// Puts `nodes` between `before` and `after`, in the place of what stands there.
-  Status edit(HandlerNode& before, HandlerNode& after, std::span<std::unique_ptr<HandlerNode>> nodes);
+  // Puts `nodes` in the place of what is between `before` and `after`; all or nothing. `added` has room for
+  // as many.
+  Status edit(HandlerNode& before, HandlerNode& after, std::span<std::unique_ptr<HandlerNode>> nodes,
+              std::span<HandlerNode*> added);
   [[nodiscard]] Status check_joint(const HandlerNode& nearer_wire, const HandlerNode& further) const;
-  void exchange(HandlerNode& before, HandlerNode& after, std::span<std::unique_ptr<HandlerNode>> nodes);
+  void exchange(HandlerNode& before, HandlerNode& after, std::span<HandlerNode* const> nodes) noexcept;
   void relink() noexcept;
 
   // For the channel.

@@ -18,7 +18,8 @@ namespace linkspan {
 
 class EventLoop;
 
-/// A resource of one loop: created, used and destroyed on its thread.
+/// A resource of one loop: created, used and destroyed on its thread. What the library's own work throws here
+/// (std::bad_alloc, when memory for its bookkeeping is out) ends the program: nobody is there to be told.
 class LINKSPAN_API Engine {
  public:
   Engine() = default;
@@ -30,11 +31,11 @@ class LINKSPAN_API Engine {
 
   /// Starts what was asked for since the last call, which may run callbacks. Comes before each poll, and
   /// before the loop decides how long that may wait: the callbacks may start timers and defer tasks.
-  virtual void prepare() {}
+  virtual void prepare() noexcept {}
 
   /// Waits for events for at most `timeout` (0: not at all; Duration::max(): until there is one), and
   /// dispatches a bounded number of them.
-  virtual void poll(Duration timeout) = 0;
+  virtual void poll(Duration timeout) noexcept = 0;
 
   /// Makes the poll that runs now, or else the next one, return without waiting. Any thread.
   virtual void wake() noexcept = 0;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// The test program's operator new, which can be told to fail.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace linkspan::test {
+
+/// While it lives, one allocation by operator new fails: the one that comes after `allowed` others, counted
+/// on the thread that made this.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(std::size_t allowed) noexcept;
+  ~FailingAllocation();
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+
+  /// Whether it has come to that.
+  [[nodiscard]] bool failed() const noexcept;
+};
+
+/// Calls `attempt` with the first allocation failing, then with the second one, and so on, until none fails.
+/// `attempt` gets nothing, may throw std::bad_alloc, and is followed by `check(failed)`. Returns how many
+/// allocations `attempt` makes.
+template <class Attempt, class Check>
+std::size_t fail_each_allocation(Attempt&& attempt, Check&& check) {
+  for (std::size_t allowed = 0;; ++allowed) {
+    bool failed = false;
+    {
+      const FailingAllocation failing(allowed);
+      try {
+        attempt();
+      } catch (const std::bad_alloc&) {
+      }
+      failed = failing.failed();
+    }
+    check(failed);
+    if (!failed) return allowed;
+  }
+}
+
+}  // namespace linkspan::test
