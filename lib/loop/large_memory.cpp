@@ -75,11 +75,6 @@ struct LargeAllocation::Job {
       if (now - begin + took > budget || prepared_bytes >= step_end) return;
     }
   }
-
-  Result<Block, std::error_code> result() noexcept {
-    if (progress == Progress::ready) return std::move(block);
-    return make_error_code(errc::pool_exhausted);
-  }
 };
 
 // The thread that prepares and unmaps, and what it shares with the loops.
@@ -256,7 +251,7 @@ LargeAllocation::LargeAllocation(LargeMemory& memory, EventLoop& loop, std::size
 LargeAllocation::~LargeAllocation() {
   if (active()) {
     give_up();
-    finish(make_error_code(loop_.stopping() ? errc::stopped : errc::cancelled));
+    finish(Block(), make_error_code(loop_.stopping() ? errc::stopped : errc::cancelled));
   }
   memory_.helper_->count(-1);
 }
@@ -275,22 +270,25 @@ std::shared_ptr<LargeAllocation::Job> LargeAllocation::give_up() noexcept {
 // Deferred: a step on the loop, or a cancelled allocation. Posted by the helper: it is ready, or the loop
 // stops.
 void LargeAllocation::run_deferred() {
-  if (job_ == nullptr) return finish(make_error_code(errc::cancelled));
+  if (job_ == nullptr) return finish(Block(), make_error_code(errc::cancelled));
   if (loop_.stopping()) {
     give_up();
-    return finish(make_error_code(errc::stopped));
+    return finish(Block(), make_error_code(errc::stopped));
   }
   if (job_->allocation == nullptr) {
     job_->step(memory_.pages(), loop_.environment().clock, loop_.now(), memory_.options().step);
     if (job_->progress == Job::Progress::more) return loop_.defer(*this);
   }
-  finish(give_up()->result());
+  const bool ready = job_->progress == Job::Progress::ready;
+  finish(std::move(give_up()->block), ready ? std::error_code() : make_error_code(errc::pool_exhausted));
 }
 
 // Nothing of this object is touched after the call: it may be gone.
-void LargeAllocation::finish(Result<Block, std::error_code> result) {
+void LargeAllocation::finish(Block block, std::error_code error) {
   unlink();
-  auto call = [completion = std::move(completion_), &result]() mutable { completion(std::move(result)); };
+  auto call = [completion = std::move(completion_), &block, error]() mutable {
+    completion(std::move(block), error);
+  };
   guarded_call(call, "a completion of a large allocation", loop_.counters());
 }
 

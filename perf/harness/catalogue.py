@@ -23,6 +23,10 @@ BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
                            "gRPC slice buffer")),
+    Benchmark("bounded-alloc", "zeroed memory of 128 B to 2 GiB, and how late a heartbeat on its loop comes",
+              "linkspan on the loop", ("idle", "zeroed in one go", "chunked, not yielding",
+                                       "linkspan on the loop", "linkspan off the loop", "uninitialised",
+                                       "recycled, zeroed again"), one_core=False),
 )
 
 

@@ -79,13 +79,11 @@ struct Outcome {
   Block block;
 
   LargeAllocation::Completion completion() {
-    return [this](Result<Block, std::error_code> result) {
+    return [this](Block given, std::error_code why) {
       ++calls;
-      if (result) {
-        block = std::move(result).value();
-      } else {
-        error = result.error();
-      }
+      CHECK(static_cast<bool>(given) != static_cast<bool>(why));
+      block = std::move(given);
+      error = why;
     };
   }
 };
@@ -401,9 +399,9 @@ TEST_CASE("a completion may destroy its allocation, and begin another one") {
     std::optional<LargeAllocation> second;
     Outcome outcome;
     int calls = 0;
-    first.emplace(*memory, *awake.loop, kMiB, place, [&](Result<Block, std::error_code> result) {
+    first.emplace(*memory, *awake.loop, kMiB, place, [&](Block block, std::error_code) {
       ++calls;
-      CHECK(result.ok());
+      CHECK(block);
       first.reset();
       second.emplace(*memory, *awake.loop, kMiB, place, outcome.completion());
     });
@@ -418,7 +416,7 @@ TEST_CASE("a completion that throws is logged and counted, and its block is give
   Ticks ticks(Duration::zero());
   const auto memory = large_memory();
   const LargeAllocation allocation(*memory, *ticks.loop, 1, Place::on_loop,
-                                   [](Result<Block, std::error_code>) { throw std::runtime_error("no"); });
+                                   [](Block, std::error_code) { throw std::runtime_error("no"); });
   ticks.run(1);
   CHECK(logged.contains("a completion of a large allocation threw: no"));
   CHECK(ticks.loop->counters().failed_callbacks.get() == 1);
@@ -429,11 +427,10 @@ TEST_CASE("the helper wakes a loop that sleeps") {
   const auto loop = EventLoop::create(&make_sleeping_engine).value_or_throw();
   const auto memory = large_memory();
   Block block;
-  const LargeAllocation allocation(*memory, *loop, kMiB, Place::off_loop,
-                                   [&](Result<Block, std::error_code> result) {
-                                     if (result) block = std::move(result).value();
-                                     loop->stop();
-                                   });
+  const LargeAllocation allocation(*memory, *loop, kMiB, Place::off_loop, [&](Block given, std::error_code) {
+    block = std::move(given);
+    loop->stop();
+  });
   loop->run();
   CHECK(block.size() == kMiB);
 }

@@ -70,11 +70,11 @@ class LINKSPAN_API LargeAllocation final : private DeferredTask {
     off_loop,  ///< the helper thread, one allocation after the other
   };
 
-  /// A Block of at least the size that was asked for, in whole pages, all present and zero; or
+  /// A Block of at least the size that was asked for, in whole pages, all present and zero; or none and
   /// errc::pool_exhausted: over the budget, or the system has no memory;
   /// errc::cancelled: by cancel() or destruction;
   /// errc::stopped: the loop is stopping.
-  using Completion = unique_function<void(Result<Block, std::error_code>)>;
+  using Completion = unique_function<void(Block, std::error_code)>;
 
   /// Starts. `completion` runs exactly once: from the loop, or else in the destructor. An exception that it
   /// throws is logged and counted.
@@ -95,7 +95,7 @@ class LINKSPAN_API LargeAllocation final : private DeferredTask {
 
   void run_deferred() override;
   std::shared_ptr<Job> give_up() noexcept;
-  void finish(Result<Block, std::error_code> result);
+  void finish(Block block, std::error_code error);
 
   LargeMemory& memory_;
   EventLoop& loop_;
