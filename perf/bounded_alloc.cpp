@@ -118,7 +118,9 @@ class Bench {
   Bench() : loop_(EventLoop::create(transport_engine("auto").value_or_throw()).value_or_throw()) {
     LargeMemoryOptions options;
     options.pages = page_options();
-    memory_ = LargeMemory::create(std::move(options)).value_or_throw();
+    memory_ = LargeMemory::create(options).value_or_throw();
+    options.pages.huge_pages = HugePages::never;
+    small_pages_ = LargeMemory::create(std::move(options)).value_or_throw();
     heartbeat_.emplace(*loop_);
     heartbeat_->calibrate();
   }
@@ -140,7 +142,7 @@ class Bench {
       });
       if (!posted) fail("a task was refused");
       // The next operation begins when this one has left no trace.
-      while (!done || memory_->pages().statistics().released_bytes != 0 || heartbeat_->behind()) {
+      while (!done || unmapping(*memory_) || unmapping(*small_pages_) || heartbeat_->behind()) {
         loop_->run_once(kBeat);
       }
       allocation_.reset();
@@ -149,12 +151,15 @@ class Bench {
     report(variant, size, operation ? std::optional(total / size.operations) : std::nullopt);
   }
 
+  LargeMemory& memory() { return *memory_; }
+  LargeMemory& small_pages() { return *small_pages_; }
+
   Block fresh(std::size_t bytes) {
     return checked(bytes < kPagesFrom ? heap_allocator().allocate(bytes) : pages_.allocate(bytes));
   }
 
-  void large(std::size_t bytes, LargeAllocation::Place place, Done done) {
-    allocation_.emplace(*memory_, *loop_, bytes, place,
+  void large(LargeMemory& memory, std::size_t bytes, LargeAllocation::Place place, Done done) {
+    allocation_.emplace(memory, *loop_, bytes, place,
                         [done = std::move(done)](Block block, std::error_code error) {
                           if (error) fail(error.message());
                           done(std::move(block));
@@ -185,6 +190,8 @@ class Bench {
     return options;
   }
 
+  static bool unmapping(LargeMemory& memory) { return memory.pages().statistics().released_bytes != 0; }
+
   void report(const char* variant, const Size& size, std::optional<Duration> mean) {
     const auto print = [&](const char* metric, const char* unit, double value) {
       std::printf(
@@ -206,6 +213,7 @@ class Bench {
 
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LargeMemory> memory_;
+  std::unique_ptr<LargeMemory> small_pages_;
   PageAllocator pages_{page_options()};  // unmaps where blocks are released
   Block kept_;
   std::optional<LargeAllocation> allocation_;
@@ -230,10 +238,13 @@ void run_round(bool quick) {
       done(std::move(block));
     });
     bench.measure("linkspan on the loop", size, beats, [&](std::size_t bytes, Bench::Done done) {
-      bench.large(bytes, Place::on_loop, std::move(done));
+      bench.large(bench.memory(), bytes, Place::on_loop, std::move(done));
+    });
+    bench.measure("linkspan on the loop, small pages", size, beats, [&](std::size_t bytes, Bench::Done done) {
+      bench.large(bench.small_pages(), bytes, Place::on_loop, std::move(done));
     });
     bench.measure("linkspan off the loop", size, beats, [&](std::size_t bytes, Bench::Done done) {
-      bench.large(bytes, Place::off_loop, std::move(done));
+      bench.large(bench.memory(), bytes, Place::off_loop, std::move(done));
     });
     bench.measure("uninitialised", size, beats,
                   [&](std::size_t bytes, const Bench::Done& done) { done(bench.fresh(bytes)); });

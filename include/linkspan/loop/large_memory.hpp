@@ -7,7 +7,8 @@
 // does the second.
 // Not for: buffers (BlockPool), and memory that is touched little by little anyway: pages().allocate()
 // returns at once and the system adds pages as they are touched.
-// Cost: one sleeping thread. A step takes what is left of `step` of its tick, and at least a moment.
+// Cost: one sleeping thread. A step takes what is left of `step` of its tick, and at least a moment: 64 KiB,
+// or a huge page, for which a virtual machine's host may need milliseconds; with HugePages::never it is less.
 // Threads: LargeMemory: any, for many loops. A LargeAllocation belongs to its loop. Blocks: any.
 #pragma once
 
