@@ -19,7 +19,7 @@ struct HeapStorage final : Storage {
 };
 static_assert(sizeof(HeapStorage) % 16 == 0, "the data is aligned as operator new aligns");
 
-class HeapAllocator final : public BlockAllocator {
+class UnlimitedHeap final : public BlockAllocator {
  public:
   Block allocate(std::size_t size) noexcept override {
     if (size > std::numeric_limits<std::size_t>::max() - sizeof(HeapStorage)) return {};
@@ -50,7 +50,7 @@ Block Block::make_unique(Slice&& slice, BlockAllocator& allocator) {
 BlockAllocator::~BlockAllocator() = default;
 
 BlockAllocator& heap_allocator() noexcept {
-  static NeverDestroyed<HeapAllocator> allocator;
+  static NeverDestroyed<UnlimitedHeap> allocator;
   return allocator.get();
 }
 

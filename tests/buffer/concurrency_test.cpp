@@ -21,7 +21,7 @@ using linkspan::test::Releases;
 
 namespace {
 
-constexpr unsigned kThreads = 4;
+constexpr unsigned kThreads = 8;
 constexpr int kRounds = test::kSanitized ? 2'000 : 20'000;
 
 template <class Body>

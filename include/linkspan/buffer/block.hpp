@@ -20,7 +20,7 @@ namespace linkspan {
 
 class BlockAllocator;
 
-/// Plain heap memory without a budget; any thread; lives for ever.
+/// Plain heap memory without a budget (HeapAllocator has one); any thread; lives for ever.
 [[nodiscard]] LINKSPAN_API BlockAllocator& heap_allocator() noexcept;
 
 class Block {
