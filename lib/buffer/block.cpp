@@ -12,10 +12,16 @@ namespace linkspan {
 namespace {
 
 // In front of the data, in one allocation.
-struct HeapStorage final : Storage {
+struct alignas(16) HeapStorage final : Storage {
   explicit HeapStorage(std::size_t capacity) noexcept
-      : Storage(reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable,
-                [](Storage* self) noexcept { ::operator delete(static_cast<HeapStorage*>(self)); }) {}
+      : Storage(
+            reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable,
+            [](Storage* self) noexcept {
+              auto* storage = static_cast<HeapStorage*>(self);
+              storage->~HeapStorage();
+              ::operator delete(storage);
+            },
+            BufferKind::heap) {}
 };
 static_assert(sizeof(HeapStorage) % 16 == 0, "the data is aligned as operator new aligns");
 
@@ -37,10 +43,12 @@ Block Block::make_unique(Slice&& slice, BlockAllocator& allocator) {
     block.data_ = const_cast<std::byte*>(std::exchange(slice.data_, nullptr));
     block.size_ = std::exchange(slice.size_, 0);
     block.storage_ = std::move(slice.storage_);
+    block.trace_view();
   } else if (!slice.empty()) {
     block = allocator.allocate(slice.size());
     if (!block) return block;
     block.size_ = slice.size();
+    block.trace_view();
     copy_bytes(block.data(), slice.data(), slice.size(), CopyPlace::unshare);
     slice = Slice();
   }

@@ -60,6 +60,7 @@ void unpoison([[maybe_unused]] PooledStorage* storage) noexcept {
 
 void give_back_to_heap(PooledStorage* storage) noexcept {
   unpoison(storage);
+  storage->~PooledStorage();
   ::operator delete(storage);
 }
 
@@ -291,11 +292,13 @@ class BlockPool::Core {
 
 PooledStorage::PooledStorage(std::size_t capacity, std::uint32_t size_class_in,
                              BlockPool::Core* core_in) noexcept
-    : Storage(reinterpret_cast<std::byte*>(this) + kDataOffset, capacity, Access::writable,
-              [](Storage* self) noexcept {
-                auto* storage = static_cast<PooledStorage*>(self);
-                storage->core->release(storage);
-              }),
+    : Storage(
+          reinterpret_cast<std::byte*>(this) + kDataOffset, capacity, Access::writable,
+          [](Storage* self) noexcept {
+            auto* storage = static_cast<PooledStorage*>(self);
+            storage->core->release(storage);
+          },
+          BufferKind::pool),
       core(core_in),
       size_class(size_class_in) {}
 

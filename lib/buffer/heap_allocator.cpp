@@ -33,9 +33,10 @@ class HeapAllocator::State {
 };
 
 // In front of the data, in one allocation.
-struct BudgetedStorage final : Storage {
+struct alignas(16) BudgetedStorage final : Storage {
   BudgetedStorage(std::size_t capacity, std::shared_ptr<HeapAllocator::State> state_in) noexcept
-      : Storage(reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable, &give_back),
+      : Storage(reinterpret_cast<std::byte*>(this + 1), capacity, Access::writable, &give_back,
+                BufferKind::heap),
         state(std::move(state_in)) {}
 
   static void give_back(Storage* self) noexcept {

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "lib/buffer/buffer_registry.hpp"
+
 namespace linkspan {
 
 Result<Slice> map_file(int file, std::uint64_t offset, std::size_t size) {
@@ -32,7 +34,9 @@ Result<Slice> map_file(int file, std::uint64_t offset, std::size_t size) {
   void* memory = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file, static_cast<off_t>(offset - before));
   if (memory == MAP_FAILED) return Error(system_error_code(errno), "mmap of a file");
   const auto* bytes = static_cast<const std::byte*>(memory) + before;
-  return Slice::adopt(std::unique_ptr<void, Unmap>(memory, Unmap{length}), {bytes, size});
+  Slice mapped = Slice::adopt(std::unique_ptr<void, Unmap>(memory, Unmap{length}), {bytes, size});
+  detail::TraceAccess::trace(mapped).set_kind(BufferKind::mapped);
+  return mapped;
 }
 
 }  // namespace linkspan

@@ -16,8 +16,9 @@ using Access = Storage::Access;
 template <class Container>
 struct ContainerStorage final : Storage {
   explicit ContainerStorage(Container&& container_in)
-      : Storage(nullptr, container_in.capacity(), Access::writable,
-                [](Storage* self) noexcept { delete static_cast<ContainerStorage*>(self); }),
+      : Storage(
+            nullptr, container_in.capacity(), Access::writable,
+            [](Storage* self) noexcept { delete static_cast<ContainerStorage*>(self); }, BufferKind::adopted),
         container(std::move(container_in)) {
     set_data(reinterpret_cast<const std::byte*>(container.data()));
   }
@@ -27,8 +28,9 @@ struct ContainerStorage final : Storage {
 
 struct ArrayStorage final : Storage {
   ArrayStorage(std::unique_ptr<std::byte[]>&& array_in, std::size_t size) noexcept
-      : Storage(array_in.get(), size, Access::writable,
-                [](Storage* self) noexcept { delete static_cast<ArrayStorage*>(self); }),
+      : Storage(
+            array_in.get(), size, Access::writable,
+            [](Storage* self) noexcept { delete static_cast<ArrayStorage*>(self); }, BufferKind::adopted),
         array(std::move(array_in)) {}
 
   std::unique_ptr<std::byte[]> array;
@@ -37,8 +39,9 @@ struct ArrayStorage final : Storage {
 // Keeps an owner of memory that others may own too.
 struct SharedStorage final : Storage {
   SharedStorage(std::span<const std::byte> bytes, std::shared_ptr<const void>&& owner_in) noexcept
-      : Storage(bytes.data(), bytes.size(), Access::read_only,
-                [](Storage* self) noexcept { delete static_cast<SharedStorage*>(self); }),
+      : Storage(
+            bytes.data(), bytes.size(), Access::read_only,
+            [](Storage* self) noexcept { delete static_cast<SharedStorage*>(self); }, BufferKind::adopted),
         owner(std::move(owner_in)) {}
 
   std::shared_ptr<const void> owner;
@@ -57,13 +60,15 @@ void run_completion(unique_function<void()>& completion) noexcept {
 // Runs a function when the memory is released. The storage goes first: the function may do anything.
 struct CallbackStorage final : Storage {
   CallbackStorage(std::span<const std::byte> bytes, unique_function<void()>&& function) noexcept
-      : Storage(bytes.data(), bytes.size(), Access::read_only,
-                [](Storage* self) noexcept {
-                  auto* storage = static_cast<CallbackStorage*>(self);
-                  unique_function<void()> run = std::move(storage->callback);
-                  delete storage;
-                  run_completion(run);
-                }),
+      : Storage(
+            bytes.data(), bytes.size(), Access::read_only,
+            [](Storage* self) noexcept {
+              auto* storage = static_cast<CallbackStorage*>(self);
+              unique_function<void()> run = std::move(storage->callback);
+              delete storage;
+              run_completion(run);
+            },
+            BufferKind::adopted),
         callback(std::move(function)) {}
 
   unique_function<void()> callback;
@@ -90,6 +95,7 @@ bool Slice::prepend_in_place(std::span<const std::byte> bytes) noexcept {
   copy_bytes(to, bytes.data(), bytes.size(), CopyPlace::below_threshold);
   data_ = to;
   size_ += bytes.size();
+  trace_view();
   return true;
 }
 

@@ -68,6 +68,7 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
     released_.append(std::move(data));  // a borrow's completion must not run inside this call
   } else {
     queued_position_ += data.size();
+    in_flight_.add(data, "write queue", descriptor_);
     queued_.append(std::move(data));
     if (queued_.size() > options_.high_watermark_bytes) writable_ = false;
   }
@@ -278,6 +279,7 @@ void StreamCore::report_sent(std::size_t bytes) {
   sent_position_ += bytes;
   progress_ += bytes;
   released_.append(queued_.split_front(bytes));
+  in_flight_.remove(bytes);
   if (!writable_ && queued_.size() <= options_.low_watermark_bytes) {
     writable_ = true;
     report_writable_ = true;
@@ -358,6 +360,7 @@ void StreamCore::close_if_reaped() {
   released_.clear();
   held_.clear();
   closed_ = true;
+  in_flight_.remove(queued_.size());
   Chain unsent = std::move(queued_);
   transport_.bury(*this);
   if (handle_ != nullptr) std::exchange(handle_, nullptr)->core_ = nullptr;

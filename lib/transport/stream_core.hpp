@@ -17,6 +17,7 @@
 #include <memory>
 #include <system_error>
 
+#include "lib/buffer/in_flight.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain.hpp"
@@ -172,14 +173,15 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   std::unique_ptr<Endpoint> connect_to_;  // until connecting has started
 
-  Chain queued_;                       // not accepted by the kernel yet
-  Chain released_;                     // accepted, to be released outside of calls
-  Chain held_;                         // received while paused
-  std::size_t progress_ = 0;           // accepted, not reported yet
-  std::uint64_t queued_position_ = 0;  // stream position behind queued_
-  std::uint64_t sent_position_ = 0;    // and of its beginning
-  RingQueue<PendingWrite> writes_;     // those with a completion, or without bytes
-  std::unique_ptr<Timer> deadline_;    // of connecting, then of closing
+  Chain queued_;                              // not accepted by the kernel yet
+  [[no_unique_address]] InFlight in_flight_;  // watches queued_
+  Chain released_;                            // accepted, to be released outside of calls
+  Chain held_;                                // received while paused
+  std::size_t progress_ = 0;                  // accepted, not reported yet
+  std::uint64_t queued_position_ = 0;         // stream position behind queued_
+  std::uint64_t sent_position_ = 0;           // and of its beginning
+  RingQueue<PendingWrite> writes_;            // those with a completion, or without bytes
+  std::unique_ptr<Timer> deadline_;           // of connecting, then of closing
 };
 
 }  // namespace linkspan

@@ -17,7 +17,7 @@ using namespace linkspan;
 
 namespace {
 
-static_assert(sizeof(Block) == 24);
+static_assert(sizeof(Block) == (kBufferDebug ? 40 : 24));
 static_assert(!std::is_copy_constructible_v<Block> && !std::is_copy_assignable_v<Block>);
 static_assert(std::is_nothrow_move_constructible_v<Block>);
 // Freezing everything consumes the block.

@@ -23,12 +23,14 @@ class BlockAllocator;
 /// Plain heap memory without a budget (HeapAllocator has one); any thread; lives for ever.
 [[nodiscard]] LINKSPAN_API BlockAllocator& heap_allocator() noexcept;
 
-class Block {
+class LINKSPAN_BUFFER_ABI Block {
  public:
   Block() noexcept = default;
   /// For allocators: takes the one ownership that `storage` was made with; all its memory can be written to.
   explicit Block(Storage& storage) noexcept
-      : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(storage) {}
+      : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(storage) {
+    trace_view();
+  }
   Block(Block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
@@ -53,16 +55,20 @@ class Block {
   /// False when the allocator refused: over its budget, or out of memory.
   explicit operator bool() const noexcept { return static_cast<bool>(storage_); }
 
-  [[nodiscard]] std::byte* data() noexcept { return data_; }
+  [[nodiscard]] std::byte* data() noexcept {
+    storage_.trace().check();
+    return data_;
+  }
   /// Bytes that can still be written.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<std::byte> writable() noexcept { return {data_, size_}; }
+  [[nodiscard]] std::span<std::byte> writable() noexcept { return {data(), size_}; }
 
   /// Leaves the first `size` bytes alone: they become headroom, for what is put in front later.
   void drop_front(std::size_t size) noexcept {
     LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the block");
     data_ += size;
     size_ -= size;
+    trace_view();
   }
   /// Bytes in front of this block that nobody else can see; 0 while slices of its memory are alive.
   [[nodiscard]] std::size_t headroom() const noexcept { return storage_.headroom(data_); }
@@ -71,6 +77,7 @@ class Block {
     LINKSPAN_ASSERT(size <= headroom(), "a block is extended into its headroom");
     data_ -= size;
     size_ += size;
+    trace_view();
   }
 
   /// Turns the first `size` bytes into a Slice; the rest stays writable. When nothing is left the Block is
@@ -82,6 +89,7 @@ class Block {
     Slice frozen(data_, size, storage_.share());
     data_ += size;
     size_ -= size;
+    trace_view();
     return frozen;
   }
 
@@ -100,12 +108,14 @@ class Block {
   }
 
  private:
+  void trace_view() const noexcept { storage_.trace().shows(data_, size_); }
+
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   StorageRef storage_;
 };
 
-static_assert(sizeof(Block) == 24);
+static_assert(sizeof(Block) == (kBufferDebug ? 40 : 24));
 
 /// Where Blocks come from. A resource with one owner; blocks may outlive it.
 class LINKSPAN_API BlockAllocator {

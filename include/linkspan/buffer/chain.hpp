@@ -27,7 +27,7 @@
 
 namespace linkspan {
 
-class Chain {
+class LINKSPAN_BUFFER_ABI Chain {
  public:
   class Iterator;
 
@@ -188,7 +188,7 @@ class Chain {
   std::uint32_t capacity_ = kInlineSlices;
 };
 
-static_assert(sizeof(Chain) == 120);
+static_assert(sizeof(Chain) == (kBufferDebug ? 184 : 120));
 
 inline Chain::Iterator Chain::begin() const noexcept {
   return {this, 0};

@@ -27,7 +27,13 @@
 
 namespace linkspan {
 
-class Slice {
+namespace detail {
+struct TraceAccess;
+}
+
+class LINKSPAN_BUFFER_ABI Block;
+
+class LINKSPAN_BUFFER_ABI Slice {
  public:
   Slice() noexcept = default;
   Slice(const Slice& other) noexcept = default;
@@ -66,7 +72,9 @@ class Slice {
   /// Memory that stays the caller's: it has to stay valid and unchanged until `completion` runs. That happens
   /// exactly once, on the thread that drops the last slice, when nothing will read the memory again.
   [[nodiscard]] static Slice borrow(std::span<const std::byte> bytes, unique_function<void()> completion) {
-    return adopt(bytes, std::move(completion));
+    Slice slice = adopt(bytes, std::move(completion));
+    slice.storage_.trace().set_kind(BufferKind::borrowed);
+    return slice;
   }
 
   /// Memory that is never freed nor changed, such as a string literal.
@@ -77,12 +85,18 @@ class Slice {
     return immortal(std::as_bytes(std::span(text)));
   }
 
-  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
+  [[nodiscard]] const std::byte* data() const noexcept {
+    storage_.trace().check();
+    return data_;
+  }
+  [[nodiscard]] std::size_t size() const noexcept {
+    storage_.trace().check();
+    return size_;
+  }
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data(), size_}; }
   [[nodiscard]] std::string_view view() const noexcept {
-    return {reinterpret_cast<const char*>(data_), size_};
+    return {reinterpret_cast<const char*>(data()), size_};
   }
 
   /// `size` bytes from `offset` on, sharing the memory; asserts that they are inside.
@@ -94,6 +108,7 @@ class Slice {
     part = *this;
     part.data_ += offset;
     part.size_ = size;
+    part.trace_view();
     return part;
   }
 
@@ -109,10 +124,12 @@ class Slice {
     LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the slice");
     data_ += size;
     size_ -= size;
+    trace_view();
   }
   void drop_back(std::size_t size) noexcept {
     LINKSPAN_ASSERT(size <= size_, "dropped bytes are inside the slice");
     size_ -= size;
+    trace_view();
   }
 
   /// Appends `next` if it is the memory right behind this slice, in the same block; false otherwise. Nothing
@@ -120,6 +137,7 @@ class Slice {
   bool join(const Slice& next) noexcept {
     if (next.storage_.get() != storage_.get() || !storage_ || next.data_ != data_ + size_) return false;
     size_ += next.size_;
+    trace_view();
     return true;
   }
 
@@ -141,15 +159,20 @@ class Slice {
 
  private:
   friend class Block;
+  friend struct detail::TraceAccess;
 
   Slice(const std::byte* data, std::size_t size, StorageRef&& storage) noexcept
-      : data_(data), size_(size), storage_(std::move(storage)) {}
+      : data_(data), size_(size), storage_(std::move(storage)) {
+    trace_view();
+  }
+
+  void trace_view() const noexcept { storage_.trace().shows(data_, size_); }
 
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   StorageRef storage_;  // none: immortal
 };
 
-static_assert(sizeof(Slice) == 24);
+static_assert(sizeof(Slice) == (kBufferDebug ? 40 : 24));
 
 }  // namespace linkspan

@@ -14,9 +14,13 @@
 #include <cstdint>
 #include <utility>
 
+#include "linkspan/buffer/buffer_trace.hpp"
+
 namespace linkspan {
 
-class Storage {
+class LINKSPAN_BUFFER_ABI StorageRef;
+
+class LINKSPAN_BUFFER_ABI Storage {
  public:
   /// Gives the memory and the storage itself back. Called exactly once per life.
   using ReleaseFunction = void (*)(Storage*) noexcept;
@@ -24,9 +28,14 @@ class Storage {
   /// Whether the sole owner may write to the memory.
   enum class Access : std::uint32_t { read_only, writable };
 
-  Storage(const std::byte* data, std::size_t capacity, Access access,
-          ReleaseFunction release_function) noexcept
-      : access_(access), data_(data), capacity_(capacity), release_(release_function) {}
+  /// `kind` is for reports (buffer_debug.hpp).
+  Storage(const std::byte* data, std::size_t capacity, Access access, ReleaseFunction release_function,
+          BufferKind kind = BufferKind::other) noexcept
+      : access_(access),
+        data_(data),
+        capacity_(capacity),
+        release_(release_function),
+        trace_(kind, capacity) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -41,7 +50,10 @@ class Storage {
   void set_data(const std::byte* data) noexcept { data_ = data; }
 
   /// Starts another life with one owner: for allocators that keep released storages.
-  void revive() noexcept { references_.store(1, std::memory_order_relaxed); }
+  void revive() noexcept {
+    trace_.revive(data_);
+    references_.store(1, std::memory_order_relaxed);
+  }
 
  private:
   friend class StorageRef;
@@ -53,6 +65,7 @@ class Storage {
     // then.
     if (references_.load(std::memory_order_acquire) == 1 ||
         references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      trace_.end(data_);
       release_(this);
     }
   }
@@ -62,32 +75,36 @@ class Storage {
   const std::byte* data_;
   std::size_t capacity_;
   ReleaseFunction release_;
+  [[no_unique_address]] detail::StorageTrace trace_;
 };
 
-static_assert(sizeof(Storage) == 32);
+static_assert(sizeof(Storage) == (kBufferDebug ? 40 : 32));
 
 /// One counted reference, or none. Copying counts, moving does not.
-class StorageRef {
+class LINKSPAN_BUFFER_ABI StorageRef {
  public:
   StorageRef() noexcept = default;
   /// Takes the one ownership that `storage` was made with.
-  explicit StorageRef(Storage& storage) noexcept : storage_(&storage) {}
-  StorageRef(const StorageRef& other) noexcept : storage_(other.storage_) {
+  explicit StorageRef(Storage& storage) noexcept : storage_(&storage), trace_(storage.trace_) {}
+  StorageRef(const StorageRef& other) noexcept : storage_(other.storage_), trace_(other.trace_) {
     if (storage_ != nullptr) storage_->retain();
   }
-  StorageRef(StorageRef&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  StorageRef(StorageRef&& other) noexcept
+      : storage_(std::exchange(other.storage_, nullptr)), trace_(std::move(other.trace_)) {}
   StorageRef& operator=(StorageRef other) noexcept {
     swap(other);
     return *this;
   }
   ~StorageRef() {
+    trace_.end();
     if (storage_ != nullptr) storage_->release();
   }
 
   /// A copy of a reference that is there: no test whether it is.
   [[nodiscard]] StorageRef share() const noexcept {
+    StorageRef shared(storage_, trace_);
     storage_->retain();
-    return StorageRef(*storage_);
+    return shared;
   }
 
   /// There is memory that nobody else holds and that may be written to. A sole owner cannot gain a second one
@@ -101,14 +118,22 @@ class StorageRef {
     return writable() ? static_cast<std::size_t>(data - storage_->data_) : 0;
   }
 
-  void swap(StorageRef& other) noexcept { std::swap(storage_, other.storage_); }
+  void swap(StorageRef& other) noexcept {
+    std::swap(storage_, other.storage_);
+    trace_.swap(other.trace_);
+  }
 
   [[nodiscard]] Storage* get() const noexcept { return storage_; }
   Storage* operator->() const noexcept { return storage_; }
   explicit operator bool() const noexcept { return storage_ != nullptr; }
+  [[nodiscard]] const detail::HolderTrace& trace() const noexcept { return trace_; }
 
  private:
+  StorageRef(Storage* storage, const detail::HolderTrace& trace) noexcept
+      : storage_(storage), trace_(trace) {}
+
   Storage* storage_ = nullptr;
+  [[no_unique_address]] detail::HolderTrace trace_;
 };
 
 }  // namespace linkspan
