@@ -134,9 +134,9 @@ const char* to_string(BufferKind kind) noexcept {
   return "other";
 }
 
-// Only memory of the library's own: what becomes of other memory is its owner's business.
+// What becomes of other memory is its owner's business, and pages are unmapped.
 bool is_filled(BufferKind kind) noexcept {
-  return kind == BufferKind::heap || kind == BufferKind::pool || kind == BufferKind::page;
+  return kind == BufferKind::heap || kind == BufferKind::pool;
 }
 
 void fill_released(const StorageRecord& record, const std::byte* data) noexcept {

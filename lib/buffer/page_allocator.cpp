@@ -187,12 +187,14 @@ class PageAllocator::State {
 
 PageStorage::PageStorage(const std::byte* data, std::size_t capacity,
                          std::shared_ptr<PageAllocator::State> state_in) noexcept
-    : Storage(data, capacity, Access::writable,
-              [](Storage* self) noexcept {
-                auto* storage = static_cast<PageStorage*>(self);
-                const std::shared_ptr<PageAllocator::State> kept = storage->state;
-                kept->release(storage);
-              }),
+    : Storage(
+          data, capacity, Access::writable,
+          [](Storage* self) noexcept {
+            auto* storage = static_cast<PageStorage*>(self);
+            const std::shared_ptr<PageAllocator::State> kept = storage->state;
+            kept->release(storage);
+          },
+          BufferKind::page),
       state(std::move(state_in)),
       mapped_bytes(capacity) {}
 

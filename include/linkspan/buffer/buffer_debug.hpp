@@ -20,7 +20,7 @@
 
 namespace linkspan {
 
-/// What memory of the library's own is filled with on its release.
+/// What heap and pool blocks are filled with on their release.
 inline constexpr std::byte kReleasedByte{0xdd};
 
 #ifdef LINKSPAN_BUFFER_DEBUG

@@ -54,7 +54,7 @@ class LINKSPAN_API StorageTrace {
   StorageTrace& operator=(const StorageTrace&) = delete;
   ~StorageTrace();
 
-  /// The last owner is gone; memory of the library's own is filled with kReleasedByte.
+  /// The last owner is gone; heap and pool blocks are filled with kReleasedByte.
   void end(const std::byte* data) noexcept;
   /// Another life begins; checks that nobody has written to the memory meanwhile.
   void revive(const std::byte* data) noexcept;
