@@ -18,21 +18,13 @@ void relocate(Slice* to, const Slice* from, std::size_t count) noexcept {
 
 }  // namespace
 
-void Chain::take(Chain& other) noexcept {
-  std::memcpy(static_cast<void*>(memory_), other.memory_, sizeof(memory_));  // tidy: moves handles, not bytes
-  bytes_ = std::exchange(other.bytes_, 0);
-  head_ = std::exchange(other.head_, 0);
-  count_ = std::exchange(other.count_, 0);
-  capacity_ = std::exchange(other.capacity_, kInlineSlices);
-}
-
 void Chain::free_ring() noexcept {
   if (capacity_ != kInlineSlices) ::operator delete(slots());
   head_ = 0;
   capacity_ = kInlineSlices;
 }
 
-void Chain::clear() noexcept {
+void Chain::release_all() noexcept {
   // One at a time: a release may run a completion that looks at this chain.
   while (count_ != 0) static_cast<void>(pop_front());
   free_ring();
@@ -191,7 +183,7 @@ Chain Chain::split_front(std::size_t size) {
   std::size_t left = size;
   while (left >= slot(whole).size()) left -= slot(whole++).size();
   if (whole + std::size_t{left != 0} > kInlineSlices) front.grow(whole + std::size_t{1});  // may throw: first
-  relocate_front(whole, front);
+  if (whole != 0) relocate_front(whole, front);
   front.bytes_ = size - left;
   bytes_ -= size;
   if (left != 0) front.append(slot(0).split_front(left));
@@ -244,13 +236,13 @@ Chain Chain::share(std::size_t offset, std::size_t size) const {
   return shared;
 }
 
-Chain::IovecExport Chain::export_iovec(std::span<iovec> out, std::size_t max_bytes) const noexcept {
+Chain::IovecExport Chain::export_part(std::span<iovec> out, std::size_t max_bytes) const noexcept {
   IovecExport exported;
   const auto limit = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count_));
   for (std::uint32_t i = 0; i < limit && exported.bytes < max_bytes; ++i) {
     const Slice& slice = slot(i);
     const std::size_t size = std::min(slice.size(), max_bytes - exported.bytes);
-    out[i] = {const_cast<std::byte*>(slice.data()), size};
+    out[i] = {view(slice).iov_base, size};
     exported.bytes += size;
     ++exported.count;
   }

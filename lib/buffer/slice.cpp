@@ -47,39 +47,16 @@ struct SharedStorage final : Storage {
   std::shared_ptr<const void> owner;
 };
 
-// Whoever drops the last slice may be anywhere, a destructor included, so nothing is thrown at it.
-void run_completion(unique_function<void()>& completion) noexcept {
-  if (!completion) return;
-  try {
-    completion();
-  } catch (...) {
-    log_exception("buffer", "the completion of adopted or borrowed memory");
-  }
-}
-
-// Runs a function when the memory is released. The storage goes first: the function may do anything.
-struct CallbackStorage final : Storage {
-  CallbackStorage(std::span<const std::byte> bytes, unique_function<void()>&& function) noexcept
-      : Storage(
-            bytes.data(), bytes.size(), Access::read_only,
-            [](Storage* self) noexcept {
-              auto* storage = static_cast<CallbackStorage*>(self);
-              unique_function<void()> run = std::move(storage->callback);
-              delete storage;
-              run_completion(run);
-            },
-            BufferKind::adopted),
-        callback(std::move(function)) {}
-
-  unique_function<void()> callback;
-};
-
 // A Block is the way to a Slice that owns a storage; nobody writes through this one.
 Slice front_of(Storage* storage, std::size_t size) noexcept {
   return Block(*storage).freeze_all(size);
 }
 
 }  // namespace
+
+void detail::completion_threw() noexcept {
+  log_exception("buffer", "the completion of adopted or borrowed memory");
+}
 
 Slice Slice::copy(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
@@ -116,10 +93,6 @@ Slice Slice::adopt(std::unique_ptr<std::byte[]> bytes, std::size_t size) {
 
 Slice Slice::adopt(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) {
   return front_of(new SharedStorage(bytes, std::move(owner)), bytes.size());
-}
-
-Slice Slice::adopt(std::span<const std::byte> bytes, unique_function<void()> free_memory) {
-  return front_of(new CallbackStorage(bytes, std::move(free_memory)), bytes.size());
 }
 
 }  // namespace linkspan

@@ -12,8 +12,10 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <new>
@@ -92,7 +94,9 @@ class LINKSPAN_BUFFER_ABI Chain {
   /// Releases the first (last) `size` bytes; asserts size <= size().
   LINKSPAN_API void drop_front(std::size_t size) noexcept;
   LINKSPAN_API void drop_back(std::size_t size) noexcept;
-  LINKSPAN_API void clear() noexcept;
+  void clear() noexcept {
+    if (count_ != 0 || capacity_ != kInlineSlices) release_all();
+  }
 
   /// A second chain over the same memory: of everything, or of `size` bytes from `offset` on.
   [[nodiscard]] Chain share() const { return share(0, bytes_); }
@@ -104,8 +108,17 @@ class LINKSPAN_BUFFER_ABI Chain {
   };
   /// Fills `out` with the first slices, at most `max_bytes` in all (the last entry is cut). The slices stay
   /// here and have to outlive the use of the entries.
-  LINKSPAN_API IovecExport export_iovec(
-      std::span<iovec> out, std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) const noexcept;
+  IovecExport export_iovec(std::span<iovec> out,
+                           std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) const noexcept {
+    if (out.size() < count_ || max_bytes < bytes_) return export_part(out, max_bytes);
+    const Slice* const ring = slots();
+    const Slice* slice = ring + head_;
+    iovec* to = out.data();
+    iovec* const end = to + count_;
+    for (iovec* const wrap = to + std::min(count_, capacity_ - head_); to != wrap;) *to++ = view(*slice++);
+    for (slice = ring; to != end;) *to++ = view(*slice++);
+    return {count_, bytes_};
+  }
 
   /// Copies `to.size()` bytes from `offset` on; asserts that they are there.
   LINKSPAN_API void copy_to(std::span<std::byte> to, std::size_t offset = 0,
@@ -134,19 +147,21 @@ class LINKSPAN_BUFFER_ABI Chain {
     using difference_type = std::ptrdiff_t;
 
     Iterator() noexcept = default;
-    Iterator(const Chain* chain, std::uint32_t index) noexcept : chain_(chain), index_(index) {}
-    const Slice& operator*() const noexcept { return chain_->slot(index_); }
-    const Slice* operator->() const noexcept { return &chain_->slot(index_); }
+    Iterator(const Slice* slots, std::uint32_t index, std::uint32_t mask) noexcept
+        : slots_(slots), index_(index), mask_(mask) {}
+    const Slice& operator*() const noexcept { return slots_[index_ & mask_]; }
+    const Slice* operator->() const noexcept { return &slots_[index_ & mask_]; }
     Iterator& operator++() noexcept {
       ++index_;
       return *this;
     }
-    Iterator operator++(int) noexcept { return {chain_, index_++}; }
-    friend bool operator==(const Iterator&, const Iterator&) noexcept = default;
+    Iterator operator++(int) noexcept { return {slots_, index_++, mask_}; }
+    friend bool operator==(const Iterator& a, const Iterator& b) noexcept { return a.index_ == b.index_; }
 
    private:
-    const Chain* chain_ = nullptr;
-    std::uint32_t index_ = 0;
+    const Slice* slots_ = nullptr;
+    std::uint32_t index_ = 0;  // counts on past the end of the ring
+    std::uint32_t mask_ = 0;
   };
 
  private:
@@ -165,6 +180,9 @@ class LINKSPAN_BUFFER_ABI Chain {
   [[nodiscard]] Slice& slot(std::uint32_t index) const noexcept {
     return slots()[(head_ + index) & (capacity_ - 1)];
   }
+  static iovec view(const Slice& slice) noexcept {
+    return {const_cast<std::byte*>(slice.data()), slice.size()};
+  }
   LINKSPAN_API void grow(std::size_t slices);
   void reserve(std::size_t slices) {
     if (slices > capacity_) grow(slices);
@@ -179,7 +197,15 @@ class LINKSPAN_BUFFER_ABI Chain {
   void close_gap(std::uint32_t index, std::uint32_t slices) noexcept;
   LINKSPAN_API void relocate_front(std::uint32_t slices, Chain& to);
   LINKSPAN_API void free_ring() noexcept;
-  LINKSPAN_API void take(Chain& other) noexcept;
+  LINKSPAN_API void release_all() noexcept;
+  LINKSPAN_API IovecExport export_part(std::span<iovec> out, std::size_t max_bytes) const noexcept;
+  void take(Chain& other) noexcept {
+    std::memcpy(memory_, other.memory_, sizeof(memory_));  // tidy: moves handles, not bytes
+    bytes_ = std::exchange(other.bytes_, 0);
+    head_ = std::exchange(other.head_, 0);
+    count_ = std::exchange(other.count_, 0);
+    capacity_ = std::exchange(other.capacity_, kInlineSlices);
+  }
 
   alignas(Slice) std::byte memory_[kInlineSlices * sizeof(Slice)];
   std::size_t bytes_ = 0;
@@ -191,10 +217,10 @@ class LINKSPAN_BUFFER_ABI Chain {
 static_assert(sizeof(Chain) == (kBufferDebug ? 184 : 120));
 
 inline Chain::Iterator Chain::begin() const noexcept {
-  return {this, 0};
+  return {slots(), head_, capacity_ - 1};
 }
 inline Chain::Iterator Chain::end() const noexcept {
-  return {this, count_};
+  return {slots(), head_ + count_, capacity_ - 1};
 }
 
 }  // namespace linkspan
