@@ -2,6 +2,10 @@
 // Copyright The Linkspan authors
 #include "perf/support/rounds.hpp"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -71,7 +75,8 @@ void run_enrolled(benchmark::BenchmarkReporter& reporter) {
 int run_round(bool quick) {
   for (std::size_t i = 0; i < cases().size(); ++i) {
     if (quick && !cases()[i].quick) continue;
-    enroll(i)->MinTime(quick ? kQuickSecondsPerCase : kSecondsPerCase);
+    const double seconds = quick ? kQuickSecondsPerCase : kSecondsPerCase;
+    enroll(i)->MinTime(seconds)->MinWarmUpTime(seconds / 4);
   }
   Reporter reporter;
   run_enrolled(reporter);
@@ -124,6 +129,12 @@ void add(Case added) {
 }
 
 int run(int argc, char** argv) {
+#ifdef __GLIBC__
+  // A heap that is empty between two operations would go back to the system each time. Those of services
+  // don't.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 25);
+#endif
   interleave();
   const std::string_view command = argc > 1 ? argv[1] : "";
   const bool quick = std::strcmp(argv[argc - 1], "--quick") == 0;
