@@ -154,7 +154,7 @@ TEST_CASE("make_unique copies what is shared, adopted read-only or immortal, and
   const Slice shared = std::move(source).freeze_all(10);
   const std::string memory = "borrowed";
   for (const Slice& slice :
-       {shared, Slice::immortal("immortal"), Slice::borrow(std::as_bytes(std::span(memory)), nullptr)}) {
+       {shared, Slice::immortal("immortal"), Slice::borrow(std::as_bytes(std::span(memory)), [] {})}) {
     const std::string before(slice.view());
     Slice given = slice;
     const CopyScope scope;

@@ -165,7 +165,7 @@ TEST_CASE("bytes are put in front only where nobody else can see, and where ther
   Slice immortal = Slice::immortal("bytes").slice(2, 3);
   CHECK_FALSE(immortal.prepend_in_place(bytes_of("a")));
   const std::string memory = "memory of somebody else";
-  Slice borrowed = Slice::borrow(bytes_of(memory), nullptr).slice(5, 2);
+  Slice borrowed = Slice::borrow(bytes_of(memory), [] {}).slice(5, 2);
   CHECK_FALSE(borrowed.prepend_in_place(bytes_of("a")));
   CHECK(memory == "memory of somebody else");
 }

@@ -200,7 +200,9 @@ class LINKSPAN_BUFFER_ABI Chain {
   LINKSPAN_API void release_all() noexcept;
   LINKSPAN_API IovecExport export_part(std::span<iovec> out, std::size_t max_bytes) const noexcept;
   void take(Chain& other) noexcept {
-    std::memcpy(memory_, other.memory_, sizeof(memory_));  // tidy: moves handles, not bytes
+    if (other.count_ != 0 || other.capacity_ != kInlineSlices) {
+      std::memcpy(memory_, other.memory_, sizeof(memory_));  // tidy: moves handles, not bytes
+    }
     bytes_ = std::exchange(other.bytes_, 0);
     head_ = std::exchange(other.head_, 0);
     count_ = std::exchange(other.count_, 0);
