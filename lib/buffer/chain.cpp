@@ -69,7 +69,7 @@ void Chain::relocate_front(std::uint32_t slices, Chain& to) {
 
 void Chain::append(Chain&& other) {
   LINKSPAN_ASSERT(this != &other, "a chain cannot be appended to itself");
-  if (count_ == 0) {
+  if (count_ == 0 && other.capacity_ >= capacity_) {  // a larger ring of its own is kept
     *this = std::move(other);
     return;
   }

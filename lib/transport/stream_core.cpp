@@ -63,13 +63,15 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
     refused = make_error_code(errc::shut_down);
   }
   const std::uint64_t begin = queued_position_;
-  const bool empty = data.empty() || refused;
+  const std::size_t size = data.size();
+  const bool empty = size == 0 || refused;
+  if (completion) writes_.reserve_one();  // what may throw comes first
   if (refused) {
     released_.append(std::move(data));  // a borrow's completion must not run inside this call
   } else {
-    queued_position_ += data.size();
     in_flight_.add(data, "write queue", descriptor_);
     queued_.append(std::move(data));
+    queued_position_ += size;
     if (queued_.size() > options_.high_watermark_bytes) writable_ = false;
   }
   if (completion) {

@@ -159,3 +159,30 @@ TEST_CASE("compact changes nothing when it runs out of memory") {
                                CHECK(chain.pinned_size() == (failed ? 1000 : 1));
                              }) != 0);
 }
+
+TEST_CASE("in the steady state queues, pools and writers allocate nothing") {
+  BlockPool pool;
+  ChainWriter writer(pool);
+  Chain queue;
+  const Slice piece = Slice::copy(std::string(4096, 'x'));
+  std::size_t sent = 0;
+  const auto round = [&] {
+    for (int i = 0; i < 100; ++i) {
+      writer.write_varint(sent);
+      writer.write("a small piece");
+      writer.append(piece);
+      queue.append(writer.take());
+      queue.append(pool.allocate(4000).freeze(4000));
+      if (queue.size() > 50'000) {
+        const Chain front = queue.split_front(5'000);
+        sent += front.size();
+      }
+    }
+    queue.drop_front(queue.size());
+  };
+  for (int i = 0; i < 20; ++i) round();  // the ring and the pool reach their sizes
+  const FailingAllocation failing(0);
+  for (int i = 0; i < 10; ++i) round();
+  CHECK_FALSE(failing.failed());
+  CHECK(sent != 0);
+}

@@ -37,8 +37,13 @@ class RingQueue {
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
 
-  void push_back(T item) {
+  /// Makes room for one more, so that the next push_back does not throw.
+  void reserve_one() {
     if (count_ == capacity_) grow();
+  }
+
+  void push_back(T item) {
+    reserve_one();
     items_[(head_ + count_) & (capacity_ - 1)] = std::move(item);
     ++count_;
   }

@@ -70,7 +70,8 @@ class LINKSPAN_BUFFER_ABI Chain {
     ++count_;
   }
   LINKSPAN_API void prepend(Slice slice);
-  /// Moves all slices of `other` to the end; steals its ring when this chain is empty.
+  /// Moves all slices of `other` to the end; steals its ring when this chain is empty and has
+  /// none that is larger.
   LINKSPAN_API void append(Chain&& other);
   LINKSPAN_API void prepend(Chain&& other);
 
