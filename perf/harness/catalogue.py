@@ -23,6 +23,8 @@ BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
                            "gRPC slice buffer")),
+    Benchmark("gather", "a gathered write against copying into one buffer: where references begin to pay",
+              "gather", ("gather", "copy")),
     Benchmark("bounded-alloc", "zeroed memory of 128 B to 2 GiB, and how late a heartbeat on its loop comes",
               "linkspan on the loop", ("idle", "zeroed in one go", "chunked, not yielding",
                                        "linkspan on the loop", "linkspan on the loop, small pages",
