@@ -123,7 +123,7 @@ class Connection {
   std::size_t received_ = 0;
 };
 
-// What all cases send from. The kernel reads it once, unmeasured: in some virtual machines its first access
+// What all cases send from. The kernel reads it once, unmeasured: on some virtual machines its first access
 // to a page takes microseconds, and what a service sends has often come from the kernel.
 class Memory {
  public:

@@ -141,7 +141,8 @@ std::error_code PayloadMarshallerCore::encode(Message& message, Share share, Cha
     message_bytes = message.ByteSizeLong();
   }
 
-  // A message that is smaller than the threshold holds no string that is not.
+  // A message that is smaller than the threshold holds no string that is not. With a high threshold, large
+  // messages still go block by block.
   if (message_bytes >= std::min(writer.options().reference_threshold_bytes, kReferenceThreshold)) {
     write_referencing(share(message), writer);
   } else if (message_bytes != 0) {

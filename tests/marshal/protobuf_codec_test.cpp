@@ -43,10 +43,11 @@ class Recorder final : public Service<Envelope<Record>> {
 };
 
 struct Fixture {
-  Fixture() {
+  explicit Fixture(ChainWriterOptions writing = {}) {
     REQUIRE(channel.pipeline().append(
         std::make_unique<LengthPrefixCodec>(),
-        std::make_unique<Records>(PayloadMarshaller<Record>::create("data").value_or_throw()),
+        std::make_unique<Records>(PayloadMarshaller<Record>::create("data").value_or_throw(),
+                                  ProtobufLimits(), writing),
         std::make_unique<Recorder>(seen)));
     channel.open();
   }
@@ -84,6 +85,18 @@ TEST_CASE("envelopes go through a pipeline and come back, large payloads without
   CHECK(receiver.seen.envelopes[1].message.name() == "none");
   CHECK(receiver.seen.envelopes[1].payload.empty());
   CHECK(receiver.seen.envelopes[0].size_bytes() == payload.size() + 7);
+}
+
+TEST_CASE("the size from which on a codec references is an option") {
+  const std::string payload(1000, 'p');
+  for (const std::size_t threshold : {1000UL, 1001UL}) {
+    Fixture sender({.reference_threshold_bytes = threshold});
+    const CopyScope scope;
+    sender.channel.write(envelope("", payload));
+    CHECK(scope.copied()[CopyPlace::below_threshold] == (threshold > payload.size() ? payload.size() : 0));
+    const Chain sent = sender.channel.take_sent();
+    CHECK((sent.back().view().data() == payload.data()) == (threshold <= payload.size()));
+  }
 }
 
 TEST_CASE("a frame that is no message is an error that names the type, and closes the channel") {

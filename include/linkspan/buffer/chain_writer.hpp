@@ -3,7 +3,7 @@
 //
 // ChainWriter: the output stream that builds a Chain. Small pieces are written into blocks, large ones are
 // appended by reference, in any order. Pieces below the threshold are copied, because a reference costs more
-// than their copy (an iovec costs the kernel about 18 ns); the copies are counted.
+// than their copy (kReferenceThreshold); the copies are counted.
 // Not for: data that is a Chain already (Chain::append).
 // Cost: one block of `block_bytes` at a time from the allocator; neighbouring small writes become one slice.
 // Threads: none; a writer belongs to one thread.
@@ -26,12 +26,12 @@
 
 namespace linkspan {
 
-/// Pieces of at least this many bytes are referenced by default. On Linux 6.18 gathering beat copying from 1
-/// to 2 KiB a slice in cache, and from 4 to 16 KiB when the source was not in cache.
+/// Pieces of at least this many bytes are referenced by default. On Linux 6.18 gathering beat copying from
+/// between 1 and 2 KiB a slice, in cache and out of it (`perf/run gather`; figures in docs/ARCHITECTURE.md).
 inline constexpr std::size_t kReferenceThreshold = 2048;
 
 struct ChainWriterOptions {
-  std::size_t reference_threshold_bytes = kReferenceThreshold;
+  std::size_t reference_threshold_bytes = kReferenceThreshold;  ///< 0 references all
   std::size_t block_bytes = 4096;     ///< size of the blocks that small pieces go to
   CopyPlace place = CopyPlace::user;  ///< what copies of pieces above the threshold are counted as
 };
