@@ -3,7 +3,10 @@
 #include "linkspan/buffer/block_pool.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -40,6 +43,25 @@ constexpr std::size_t kDataOffset = 64;
 static_assert(sizeof(PooledStorage) <= kDataOffset);
 constexpr auto kHuge = static_cast<std::uint32_t>(BlockPool::kClassBytes.size());
 
+// Classes are powers of two: how many bits a size has above those of the smallest one says which it is.
+static_assert(std::ranges::all_of(BlockPool::kClassBytes, std::has_single_bit<std::size_t>));
+constexpr auto kClassOfWidth = [] {
+  std::array<std::uint8_t, std::bit_width(BlockPool::kClassBytes.back() / BlockPool::kClassBytes.front())>
+      classes{};
+  for (std::size_t width = 0; width < classes.size(); ++width) {
+    const std::size_t largest = BlockPool::kClassBytes.front() << width;
+    const auto* found = std::ranges::lower_bound(BlockPool::kClassBytes, largest);
+    classes[width] = static_cast<std::uint8_t>(found - BlockPool::kClassBytes.begin());
+  }
+  return classes;
+}();
+
+std::uint32_t class_of(std::size_t size) noexcept {
+  if (size > BlockPool::kClassBytes.back()) return kHuge;
+  const std::size_t last_byte = size == 0 ? 0 : size - 1;
+  return kClassOfWidth[static_cast<std::size_t>(std::bit_width(last_byte / BlockPool::kClassBytes.front()))];
+}
+
 // An address that no other living thread has.
 const void* this_thread_token() noexcept {
   static thread_local char token;
@@ -75,8 +97,7 @@ class BlockPool::Core {
   explicit Core(BlockPoolOptions options) noexcept : options_(options), owner_(this_thread_token()) {}
 
   Block allocate(std::size_t size) noexcept {
-    const auto size_class =
-        static_cast<std::uint32_t>(std::ranges::lower_bound(kClassBytes, size) - kClassBytes.begin());
+    const std::uint32_t size_class = class_of(size);
     const std::size_t capacity = size_class == kHuge ? size : kClassBytes[size_class];
     PooledStorage* storage = take(size_class, capacity);
     // Refusal is announced only while no foreign block waits; so the block that comes next is seen to be the

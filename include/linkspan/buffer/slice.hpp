@@ -104,13 +104,8 @@ class LINKSPAN_BUFFER_ABI Slice {
   [[nodiscard]] Slice slice(std::size_t offset, std::size_t size) const {
     LINKSPAN_ASSERT(offset <= size_ && size <= size_ - offset,
                     "a slice lies inside the slice it is cut from");
-    Slice part;
-    if (size == 0) return part;
-    part = *this;
-    part.data_ += offset;
-    part.size_ = size;
-    part.trace_view();
-    return part;
+    if (size == 0) return {};
+    return {data_ + offset, size, StorageRef(storage_)};
   }
 
   /// Cuts off and returns the first `size` bytes.
