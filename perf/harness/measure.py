@@ -11,7 +11,7 @@ import tempfile
 from . import rows
 
 ITERATIONS = 200
-ALLOCATORS = ("malloc", "calloc", "realloc", "aligned_alloc", "memalign", "posix_memalign")
+ALLOCATORS = ("malloc", "calloc", "realloc", "aligned_alloc", "memalign", "posix_memalign", "mi_malloc")
 
 
 class Failed(RuntimeError):

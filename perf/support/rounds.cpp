@@ -48,11 +48,11 @@ class Reporter final : public benchmark::BenchmarkReporter {
         std::exit(1);
       }
       const Case& done = cases()[std::stoul(run.run_name.function_name)];
-      const bool wall = done.threads > 1;
       std::printf(R"({"variant": "%s", "params": %s, "metric": "%s", "unit": "ns/op", "value": %.4g})"
                   "\n",
-                  done.variant.c_str(), json_of(done.parameters).c_str(), wall ? "wall time" : "cpu time",
-                  wall ? run.GetAdjustedRealTime() : run.GetAdjustedCPUTime());
+                  done.variant.c_str(), json_of(done.parameters).c_str(),
+                  done.wall ? "wall time" : "cpu time",
+                  done.wall ? run.GetAdjustedRealTime() : run.GetAdjustedCPUTime());
     }
     std::fflush(stdout);
   }

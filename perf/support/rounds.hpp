@@ -33,12 +33,13 @@ struct Case {
   std::vector<Parameter> parameters;
   std::function<void(benchmark::State&)> run;
   int threads = 1;
-  bool quick = false;         ///< part of a quick round
+  bool wall = false;   ///< the time on the wall is of interest: threads inside `run` wait for each other
+  bool quick = false;  ///< part of a quick round
   bool instructions = false;  ///< worth counting; such a case is quick to set up
 };
 
-/// One operation is one iteration of the state. With one thread its processor time counts, which other
-/// processes disturb less; with several, the time on the wall.
+/// One operation is one iteration of the state, on any of its threads. Processor time counts, which other
+/// processes disturb less than the time on the wall.
 void add(Case added);
 
 /// The main function, once all cases are added.
