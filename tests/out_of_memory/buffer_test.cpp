@@ -81,6 +81,18 @@ TEST_CASE("a chain that cannot grow stays as it was, and so does what was to be 
   }
 }
 
+TEST_CASE("a queue that lives on takes, splits off and drops references without allocating") {
+  const Slice piece = Slice::copy(kText);
+  Chain queue;
+  const auto fill_and_drain = [&] {
+    for (int i = 0; i < 64; ++i) queue.append(piece);
+    static_cast<void>(queue.split_front(kText.size() * 3 + 1));
+    queue.drop_front(queue.size());
+  };
+  fill_and_drain();
+  CHECK(fail_each_allocation(fill_and_drain, [](bool failed) { CHECK(!failed); }) == 0);
+}
+
 TEST_CASE("a slice that cannot be made leaves its memory with the caller") {
   int freed = 0;
   std::string text(100, 't');
