@@ -112,12 +112,16 @@ class LINKSPAN_BUFFER_ABI Chain {
   IovecExport export_iovec(std::span<iovec> out,
                            std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) const noexcept {
     if (out.size() < count_ || max_bytes < bytes_) return export_part(out, max_bytes);
-    const Slice* const ring = slots();
-    const Slice* slice = ring + head_;
-    iovec* to = out.data();
-    iovec* const end = to + count_;
-    for (iovec* const wrap = to + std::min(count_, capacity_ - head_); to != wrap;) *to++ = view(*slice++);
-    for (slice = ring; to != end;) *to++ = view(*slice++);
+    const auto fill = [](iovec* to, const Slice* slices, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) to[i] = view(slices[i]);
+    };
+    const std::uint32_t until_wrap = capacity_ - head_;
+    if (count_ <= until_wrap) {
+      fill(out.data(), slots() + head_, count_);
+    } else {
+      fill(out.data(), slots() + head_, until_wrap);
+      fill(out.data() + until_wrap, slots(), count_ - until_wrap);
+    }
     return {count_, bytes_};
   }
 
