@@ -117,10 +117,10 @@ class Bench {
 
   Bench() : loop_(EventLoop::create(transport_engine("auto").value_or_throw()).value_or_throw()) {
     LargeMemoryOptions options;
-    options.pages = page_options();
+    options.pages.budget_bytes = kBudget;
     memory_ = LargeMemory::create(options).value_or_throw();
-    options.pages.huge_pages = HugePages::never;
-    small_pages_ = LargeMemory::create(std::move(options)).value_or_throw();
+    options.pages.huge_pages = HugePages::transparent;
+    huge_pages_ = LargeMemory::create(std::move(options)).value_or_throw();
     heartbeat_.emplace(*loop_);
     heartbeat_->calibrate();
   }
@@ -142,7 +142,7 @@ class Bench {
       });
       if (!posted) fail("a task was refused");
       // The next operation begins when this one has left no trace.
-      while (!done || unmapping(*memory_) || unmapping(*small_pages_) || heartbeat_->behind()) {
+      while (!done || unmapping(*memory_) || unmapping(*huge_pages_) || heartbeat_->behind()) {
         loop_->run_once(kBeat);
       }
       allocation_.reset();
@@ -152,7 +152,7 @@ class Bench {
   }
 
   LargeMemory& memory() { return *memory_; }
-  LargeMemory& small_pages() { return *small_pages_; }
+  LargeMemory& huge_pages() { return *huge_pages_; }
 
   Block fresh(std::size_t bytes) {
     return checked(bytes < kPagesFrom ? heap_allocator().allocate(bytes) : pages_.allocate(bytes));
@@ -213,7 +213,7 @@ class Bench {
 
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LargeMemory> memory_;
-  std::unique_ptr<LargeMemory> small_pages_;
+  std::unique_ptr<LargeMemory> huge_pages_;
   PageAllocator pages_{page_options()};  // unmaps where blocks are released
   Block kept_;
   std::optional<LargeAllocation> allocation_;
@@ -240,8 +240,8 @@ void run_round(bool quick) {
     bench.measure("linkspan on the loop", size, beats, [&](std::size_t bytes, Bench::Done done) {
       bench.large(bench.memory(), bytes, Place::on_loop, std::move(done));
     });
-    bench.measure("linkspan on the loop, small pages", size, beats, [&](std::size_t bytes, Bench::Done done) {
-      bench.large(bench.small_pages(), bytes, Place::on_loop, std::move(done));
+    bench.measure("linkspan on the loop, huge pages", size, beats, [&](std::size_t bytes, Bench::Done done) {
+      bench.large(bench.huge_pages(), bytes, Place::on_loop, std::move(done));
     });
     bench.measure("linkspan off the loop", size, beats, [&](std::size_t bytes, Bench::Done done) {
       bench.large(bench.memory(), bytes, Place::off_loop, std::move(done));

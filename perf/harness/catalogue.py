@@ -33,7 +33,7 @@ BENCHMARKS = (
               programs=("pool", "pool-jemalloc", "pool-mimalloc"), one_core=False),
     Benchmark("bounded-alloc", "zeroed memory of 128 B to 2 GiB, and how late a heartbeat on its loop comes",
               "linkspan on the loop", ("idle", "zeroed in one go", "chunked, not yielding",
-                                       "linkspan on the loop", "linkspan on the loop, small pages",
+                                       "linkspan on the loop", "linkspan on the loop, huge pages",
                                        "linkspan off the loop", "uninitialised", "recycled, zeroed again"),
               one_core=False),
 )

@@ -8,7 +8,7 @@
 // Not for: buffers (BlockPool), and memory that is touched little by little anyway: pages().allocate()
 // returns at once and the system adds pages as they are touched.
 // Cost: one sleeping thread. A step takes what is left of `step` of its tick, and at least a moment: 64 KiB,
-// or a huge page, for which a virtual machine's host may need milliseconds; with HugePages::never it is less.
+// or a huge page if those are asked for, for which a virtual machine's host may need milliseconds.
 // Threads: LargeMemory: any, for many loops. A LargeAllocation belongs to its loop. Blocks: any.
 #pragma once
 
@@ -34,7 +34,8 @@ struct LargeMemoryOptions {
   std::string thread_name = "linkspan-memory";
   const Environment* environment = &Environment::system();
 
-  LargeMemoryOptions() = default;
+  /// Small pages, as a huge one is a step that cannot be divided.
+  LargeMemoryOptions() { pages.huge_pages = HugePages::never; }
 };
 
 /// A resource with one owner, who destroys it after all its LargeAllocations; blocks may outlive it.
