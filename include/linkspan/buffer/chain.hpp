@@ -111,17 +111,12 @@ class LINKSPAN_BUFFER_ABI Chain {
   /// here and have to outlive the use of the entries.
   IovecExport export_iovec(std::span<iovec> out,
                            std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) const noexcept {
-    if (out.size() < count_ || max_bytes < bytes_) return export_part(out, max_bytes);
-    const auto fill = [](iovec* to, const Slice* slices, std::size_t count) {
-      for (std::size_t i = 0; i < count; ++i) to[i] = view(slices[i]);
-    };
-    const std::uint32_t until_wrap = capacity_ - head_;
-    if (count_ <= until_wrap) {
-      fill(out.data(), slots() + head_, count_);
-    } else {
-      fill(out.data(), slots() + head_, until_wrap);
-      fill(out.data() + until_wrap, slots(), count_ - until_wrap);
+    if (out.size() < count_ || max_bytes < bytes_ || capacity_ - head_ < count_) {
+      return export_part(out, max_bytes);  // a part, or a ring that wraps
     }
+    const Slice* slice = slots() + head_;
+    iovec* const end = out.data() + count_;
+    for (iovec* to = out.data(); to != end; ++to, ++slice) *to = view(*slice);
     return {count_, bytes_};
   }
 
