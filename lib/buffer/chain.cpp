@@ -323,7 +323,7 @@ std::size_t Chain::compact(std::size_t max_waste_factor, BlockAllocator& allocat
   LINKSPAN_ASSERT(max_waste_factor != 0, "a block shows at most all of its bytes");
   std::vector<BlockUse> wasteful = block_uses(*this);
   std::erase_if(wasteful,
-                [&](const BlockUse& use) { return use.capacity / max_waste_factor <= use.visible; });
+                [&](const BlockUse& use) { return (use.capacity - 1) / max_waste_factor < use.visible; });
   std::size_t to_copy = 0;
   std::size_t to_free = 0;
   for (const BlockUse& use : wasteful) {
@@ -332,7 +332,9 @@ std::size_t Chain::compact(std::size_t max_waste_factor, BlockAllocator& allocat
   }
   if (to_copy == 0) return 0;
   Chain compacted;
+  Chain replaced;  // released last: a completion may use this chain
   compacted.reserve(count_);
+  replaced.reserve(count_);
   Block block = allocator.allocate(to_copy);
   if (!block || block.size() >= to_free) return 0;
   const std::size_t freed = to_free - block.size();
@@ -341,6 +343,7 @@ std::size_t Chain::compact(std::size_t max_waste_factor, BlockAllocator& allocat
     if (std::ranges::binary_search(wasteful, slice.block_id(), {}, &BlockUse::block)) {
       copy_bytes(block.data(), slice.data(), slice.size(), CopyPlace::compact);
       compacted.append_joined(block.freeze(slice.size()));
+      replaced.append(std::move(slice));
     } else {
       compacted.append(std::move(slice));
     }

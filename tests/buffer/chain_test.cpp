@@ -397,6 +397,28 @@ TEST_CASE("a few bytes that keep large blocks alive show in pinned_size, and com
   CHECK(chain.compact() == 0);
 }
 
+TEST_CASE("a completion that runs while a chain is compacted may use that chain") {
+  static constexpr std::array<std::byte, 1024> kLarge{};
+  struct Completion {
+    Chain& chain;
+    std::vector<std::size_t>* seen;
+
+    void operator()() {
+      if (seen == nullptr) return;
+      seen->push_back(chain.size());
+      chain.append(Slice::borrow(kLarge, Completion{chain, nullptr}));  // where a released one was, perhaps
+    }
+  };
+  Chain chain;
+  std::vector<std::size_t> seen;
+  for (int i = 0; i < 4; ++i) {
+    chain.append(Slice::borrow(kLarge, Completion{chain, &seen}).slice(0, 3));
+  }
+  CHECK(chain.compact() == 4 * kLarge.size() - 4 * 3);
+  CHECK(seen == std::vector<std::size_t>{12, 12 + 1024, 12 + 2048, 12 + 3072});
+  CHECK(chain.size() == 12 + 4 * kLarge.size());
+}
+
 TEST_CASE("compact leaves alone what is used enough, what would not shrink, and everything when refused") {
   BlockPool pool;
   const auto chain_with = [&pool](std::size_t size) {
@@ -406,6 +428,8 @@ TEST_CASE("compact leaves alone what is used enough, what would not shrink, and 
   Chain used = chain_with(128);
   CHECK(used.compact(4) == 0);
   CHECK(used.compact(3) == 384);
+  Chain odd(Slice::copy(std::string(1003, 'x')).slice(0, 250));
+  CHECK(odd.compact(4) == 753);  // less than a quarter, however it is rounded
   Chain small = chain_with(1);
   CHECK(small.compact(4, pool) == 0);  // another block of 512 bytes would not help
   BlockPool full({.budget_bytes = 100});

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "linkspan/base/result.hpp"
 #include "linkspan/buffer/block.hpp"
 #include "linkspan/buffer/copy_ledger.hpp"
 #include "support/log_capture.hpp"
@@ -30,6 +31,12 @@ concept Writable = requires(T& memory) {
   memory.writable();
 };
 static_assert(Writable<Block> && !Writable<Slice>);
+template <class T>
+concept Immortal = requires(T&& memory) {
+  Slice::immortal(std::forward<T>(memory));
+};
+static_assert(Immortal<std::string&> && Immortal<const char (&)[4]> && Immortal<std::span<const std::byte>>);
+static_assert(!Immortal<std::string> && !Immortal<std::vector<std::byte>>);
 static_assert(std::is_nothrow_move_constructible_v<Slice> && std::is_nothrow_copy_constructible_v<Slice>);
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -141,6 +148,20 @@ TEST_CASE("a completion that throws is logged, and the thread that drops the sli
   }
   CHECK(log.contains("the completion of adopted or borrowed memory threw: no luck"));
   CHECK(log.contains("threw: something that is not a std::exception"));
+}
+
+TEST_CASE("a completion may return something, and may be one that is called once only") {
+  struct Once {
+    int& calls;
+    Status operator()() && {
+      ++calls;
+      return std::monostate();
+    }
+  };
+  int calls = 0;
+  static_cast<void>(Slice::borrow(bytes_of("text"), Once{calls}));
+  static_cast<void>(Slice::adopt(bytes_of("text"), [&calls]() -> Status { return Once{calls}(); }));
+  CHECK(calls == 2);
 }
 
 TEST_CASE("bytes are put in front only where nobody else can see, and where there is room") {

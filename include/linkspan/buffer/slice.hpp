@@ -85,6 +85,9 @@ class LINKSPAN_BUFFER_ABI Slice {
   [[nodiscard]] static Slice immortal(std::string_view text) noexcept {
     return immortal(std::as_bytes(std::span(text)));
   }
+  template <class T>
+  requires(std::same_as<T, std::string> || std::same_as<T, std::vector<std::byte>>) static Slice
+      immortal(T&& temporary) = delete;  // would be gone before it is read
 
   [[nodiscard]] const std::byte* data() const noexcept {
     storage_.trace().check();
@@ -189,7 +192,7 @@ struct CallbackStorage final : Storage {
   static void run(Storage* self) noexcept {
     const std::unique_ptr<CallbackStorage> storage(static_cast<CallbackStorage*>(self));
     try {
-      storage->callback();
+      static_cast<void>(std::move(storage->callback)());
     } catch (...) {
       completion_threw();
     }
