@@ -144,6 +144,11 @@ class BlockPool::Core {
     }
   }
 
+  bool collect() noexcept {
+    drain_foreign();
+    return cached_.get() != 0;
+  }
+
   void trim() noexcept {
     drain_foreign();
     free_all_cached();
@@ -330,6 +335,9 @@ BlockPool::~BlockPool() {
 
 Block BlockPool::allocate(std::size_t size) noexcept {
   return core_->allocate(size);
+}
+bool BlockPool::collect() noexcept {
+  return core_->collect();
 }
 void BlockPool::trim() noexcept {
   core_->trim();

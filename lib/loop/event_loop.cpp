@@ -86,7 +86,7 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
   run_tasks(options_.tasks_per_tick);
   run_deferred();
   engine_->prepare();
-  if (with_timers && !trim_timer_->active() && pool_.statistics().cached_bytes != 0) {
+  if (pool_.collect() && with_timers && !trim_timer_->active()) {
     trim_timer_->start(options_.trim_interval);
   }
 

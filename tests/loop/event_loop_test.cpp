@@ -370,6 +370,24 @@ TEST_CASE("memory that the pool has kept and nobody needs goes back while the lo
   CHECK(sleep_through() == Duration::max());
 }
 
+TEST_CASE(
+    "blocks that other threads release while the loop sleeps are taken home when it wakes, and go back") {
+  test::FakeWorld world;
+  EngineScript script;
+  EventLoopOptions options;
+  options.environment = &world.environment;
+  const auto loop = null_loop(script, std::move(options));
+  Block block = loop->pool().allocate(4096);
+  std::thread([gone = std::move(block)]() mutable { gone.reset(); }).join();
+  loop->run_once(Duration::zero());
+  CHECK(loop->pool().statistics().live_bytes == 0);
+  for (int i = 0; i < 3; ++i) {
+    world.clock.advance(EventLoopOptions().trim_interval + std::chrono::milliseconds(2));
+    loop->run_once(Duration::zero());
+  }
+  CHECK(loop->pool().statistics().cached_bytes == 0);
+}
+
 TEST_CASE("a loop that uses what its pool keeps does not give it back") {
   test::FakeWorld world;
   EngineScript script;

@@ -5,8 +5,8 @@
 // Not for: memory that lives long; a cached block counts against the budget until it is trimmed.
 // Cost: allocate and free on the owner's thread pop and push a list. A free on another thread pushes to a
 // lock-free list that the owner empties. Blocks above the largest class come from the heap and count too.
-// Threads: allocate, trim and destruction belong to the owner's thread; blocks are released on any thread,
-// also after the pool is gone. statistics() is safe from any thread.
+// Threads: allocate, collect, trim and destruction belong to the owner's thread; blocks are released on any
+// thread, also after the pool is gone. statistics() is safe from any thread.
 #pragma once
 
 #include <array>
@@ -54,6 +54,8 @@ class LINKSPAN_API BlockPool final : public BlockAllocator {
   /// Rounded up to a class. An empty Block when the budget or the heap refuses.
   [[nodiscard]] Block allocate(std::size_t size) noexcept override;
 
+  /// Takes home what other threads have released. Whether any blocks are cached now.
+  bool collect() noexcept;
   /// Gives all cached blocks back to the heap.
   void trim() noexcept;
   /// Gives back those that were not needed since the last call. The loop of a pool does it about once a
