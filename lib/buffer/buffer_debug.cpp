@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/never_destroyed.hpp"
 #include "lib/buffer/buffer_registry.hpp"
 #include "lib/buffer/call_stack.hpp"
 #include "linkspan/base/intrusive_list.hpp"
@@ -108,10 +109,10 @@ struct alignas(64) Shard {
   RecordStore<HolderRecord> holders;
 };
 
-// Leaked on purpose: buffers may live until the very end.
+// Buffers may live until the very end.
 std::array<Shard, 16>& shards() noexcept {
-  static auto& all = *new std::array<Shard, 16>;
-  return all;
+  static NeverDestroyed<std::array<Shard, 16>> all;
+  return all.get();
 }
 
 // Threads spread over the shards; a buffer stays in the one that its allocating thread had.
