@@ -165,11 +165,12 @@ class BlockPool::Core {
   // The pool is gone: no more allocations, blocks go straight to the heap.
   void close() noexcept {
     std::uintptr_t head = 0;
+    unique_function<void()> callback;  // destroyed outside of the lock: it may hold a block
     {
       const std::lock_guard lock(announce_mutex_);
       owner_.store(nullptr, std::memory_order_relaxed);
       head = foreign_.exchange(kClosed, std::memory_order_acq_rel);
-      available_callback_.reset();
+      std::swap(available_callback_, callback);
     }
     recycle_list(to_pointer(head & ~kRefused));
     free_all_cached();
@@ -179,7 +180,7 @@ class BlockPool::Core {
 
   void set_available_callback(unique_function<void()> callback) {
     const std::lock_guard lock(announce_mutex_);
-    available_callback_ = std::move(callback);
+    std::swap(available_callback_, callback);  // the old one is destroyed outside of the lock
   }
 
   [[nodiscard]] BlockPoolStatistics statistics() const noexcept {
@@ -227,6 +228,7 @@ class BlockPool::Core {
         return storage;
       }
     }
+    if (capacity > options_.budget_bytes) return nullptr;
     if (!fits(capacity)) {
       free_all_cached();
       if (!fits(capacity)) return nullptr;

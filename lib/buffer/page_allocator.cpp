@@ -134,7 +134,7 @@ class PageAllocator::State {
 
   void set_callback(unique_function<void()> callback) {
     const std::lock_guard lock(mutex_);
-    callback_ = std::move(callback);
+    std::swap(callback_, callback);  // the old one is destroyed outside of the lock: it may hold a block
   }
 
   [[nodiscard]] PageAllocatorStatistics statistics() const noexcept {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "linkspan/buffer/page_allocator.hpp"
 #include "support/sanitized.hpp"
 
 using namespace linkspan;
@@ -178,6 +179,32 @@ TEST_CASE("budgets and sizes at their edges: nothing, all of it, one byte more, 
   }
   CHECK(unlimited.statistics().refusals == 5);
   CHECK(unlimited.statistics().live_bytes == 0);
+}
+
+TEST_CASE("a request that no budget could grant leaves the cache alone") {
+  BlockPool pool(options(2 * kBlockBytes, 2 * kBlockBytes));
+  pool.allocate(kBlockBytes).reset();
+  CHECK_FALSE(pool.allocate(2 * kBlockBytes + BlockPool::kClassBytes.back()));
+  CHECK(pool.statistics().cached_bytes == kBlockBytes);
+}
+
+TEST_CASE("a replaced callback may hold a block of its own allocator") {
+  BlockPool pool;
+  pool.set_available_callback([held = std::make_shared<Block>(pool.allocate(512))] {});
+  pool.set_available_callback(nullptr);
+  CHECK(pool.statistics().live_bytes == 0);
+  std::weak_ptr<Block> last;
+  {
+    BlockPool closing;
+    auto held = std::make_shared<Block>(closing.allocate(512));
+    last = held;
+    closing.set_available_callback([held = std::move(held)] {});
+  }
+  CHECK(last.expired());
+  PageAllocator pages;
+  pages.set_released_callback([held = std::make_shared<Block>(pages.allocate(1))] {});
+  pages.set_released_callback(nullptr);
+  CHECK(pages.statistics().live_bytes == 0);
 }
 
 TEST_CASE("huge blocks count against the budget and are not cached") {
