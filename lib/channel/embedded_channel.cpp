@@ -9,7 +9,7 @@ namespace {
 class IdleEngine final : public Engine {
  public:
   std::string_view name() const noexcept override { return "embedded"; }
-  void poll(Duration) noexcept override {}
+  bool poll(Duration) noexcept override { return false; }
   void wake() noexcept override {}
   void stop() noexcept override {}
   bool idle() const noexcept override { return true; }

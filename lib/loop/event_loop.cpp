@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lib/loop/busy_poll.hpp"
 #include "lib/loop/guarded_call.hpp"
 #include "lib/loop/timer_wheel.hpp"
 #include "linkspan/base/assert.hpp"
@@ -21,6 +22,10 @@ struct EventLoop::PostedTask {
 
 namespace {
 
+constexpr Duration kLongestBusyPoll = std::chrono::milliseconds(10);
+// Where a clock stands still, as in tests, busy polling ends by this.
+constexpr int kPollsMax = 1 << 16;
+
 // In posted_: the loop takes no more tasks. Never dereferenced.
 template <class Node>
 Node* closed_mark() noexcept {
@@ -36,7 +41,9 @@ EventLoop::EventLoop(EventLoopOptions options)
       now_(environment().clock.now()),
       timers_(std::make_unique<TimerWheel>(now_)),
       trim_timer_(std::make_unique<Timer>(*this, [this] { pool_.trim_unused(); })),
-      thread_(std::this_thread::get_id()) {}
+      thread_(std::this_thread::get_id()) {
+  if (options_.busy_poll != Duration::zero()) busy_poll_ = std::make_unique<BusyPoll>(options_.busy_poll);
+}
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine, EventLoopOptions options) {
   if (options.trim_interval < std::chrono::milliseconds(1)) {
@@ -45,6 +52,9 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine
   if (options.tasks_per_tick == 0 || options.timers_per_tick == 0) {
     return Error(errc::invalid_argument,
                  options.name + ": tasks_per_tick and timers_per_tick are at least 1, not 0");
+  }
+  if (options.busy_poll < Duration::zero() || options.busy_poll > kLongestBusyPoll) {
+    return Error(errc::invalid_argument, options.name + ": busy_poll is between 0 and 10 ms");
   }
   std::unique_ptr<EventLoop> loop(new EventLoop(std::move(options)));
   Result<std::unique_ptr<Engine>> made = engine(*loop);
@@ -98,6 +108,19 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
     }
   }
   if (ready_first_ != nullptr || !deferred_.empty()) wait = Duration::zero();
+  now_is_old_ = true;
+  if (busy_poll_ == nullptr || wait <= Duration::zero()) {
+    poll_or_sleep(wait, with_timers);
+    return;
+  }
+  const TimePoint idle_since = environment().clock.now();
+  const bool came = poll_busily(wait) || poll_or_sleep(wait, with_timers) || posted();
+  const Duration idle = environment().clock.now() - idle_since;
+  if (came || idle > options_.busy_poll) busy_poll_->was_idle(idle);
+}
+
+// True when an event came.
+bool EventLoop::poll_or_sleep(Duration wait, bool with_timers) noexcept {
   if (wait > Duration::zero()) {
     // A post that comes after the check below sees the flag and wakes the engine.
     sleeping_.store(true, std::memory_order_seq_cst);
@@ -108,9 +131,29 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
       counters_.wake_ups.add(1);
     }
   }
-  now_is_old_ = true;
-  engine_->poll(wait);
+  const bool came = engine_->poll(wait);
   sleeping_.store(false, std::memory_order_relaxed);
+  return came;
+}
+
+// Polls for as long as it may, and takes that from `wait`. True when something came.
+bool EventLoop::poll_busily(Duration& wait) noexcept {
+  if (!busy_poll_->begin()) return false;
+  const Clock& clock = environment().clock;
+  const TimePoint begin = clock.now();
+  const Duration longest = std::min(wait, options_.busy_poll);
+  Duration spent = Duration::zero();
+  bool came = false;
+  for (int polls = 0; !came && spent < longest && polls < kPollsMax; ++polls) {
+    came = engine_->poll(Duration::zero()) || posted() || stopping();
+    spent = clock.now() - begin;
+  }
+  busy_poll_->finish();
+  counters_.busy_polls.add(1);
+  if (came) counters_.busy_poll_hits.add(1);
+  counters_.busy_poll_ns.add(static_cast<std::uint64_t>(spent.count()));
+  wait = std::max(wait - spent, Duration::zero());
+  return came;
 }
 
 void EventLoop::stop() noexcept {

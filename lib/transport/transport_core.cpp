@@ -77,8 +77,9 @@ void TransportCore::prepare() noexcept {
   service_dirty();
 }
 
-void TransportCore::poll(Duration timeout) noexcept {
-  wait(dirty_.empty() ? timeout : Duration::zero());
+bool TransportCore::poll(Duration timeout) noexcept {
+  const bool has_work = !dirty_.empty();
+  return wait(has_work ? Duration::zero() : timeout) || has_work;
 }
 
 void TransportCore::service_dirty() {

@@ -27,7 +27,7 @@ class TransportCore : public Transport {
   Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
 
   void prepare() noexcept final;
-  void poll(Duration timeout) noexcept final;
+  bool poll(Duration timeout) noexcept final;
   void stop() noexcept final;
   bool idle() const noexcept final;
   void memory_available() noexcept final;
@@ -44,8 +44,9 @@ class TransportCore : public Transport {
   [[nodiscard]] virtual std::unique_ptr<StreamCore> make_stream(StreamSetup setup) = 0;
   [[nodiscard]] virtual std::unique_ptr<ListenerCore> make_listener(Socket socket,
                                                                     ListenerHandler& handler) = 0;
-  /// Submits what was started, waits at most `timeout`, and dispatches a bounded number of events.
-  virtual void wait(Duration timeout) = 0;
+  /// Submits what was started, waits at most `timeout`, and dispatches a bounded number of events. False when
+  /// there was none.
+  virtual bool wait(Duration timeout) = 0;
   /// The pool can serve again after it has refused a block.
   virtual void memory_returned() {}
   /// Nothing of the transport itself is in the kernel's hands.

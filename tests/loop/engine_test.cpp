@@ -25,7 +25,10 @@ class ScriptedEngine final : public Engine {
   void prepare() noexcept override {
     if (on_prepare_) std::exchange(on_prepare_, nullptr)();
   }
-  void poll(Duration timeout) noexcept override { waits_.push_back(timeout); }
+  bool poll(Duration timeout) noexcept override {
+    waits_.push_back(timeout);
+    return false;
+  }
   void wake() noexcept override {}
   void stop() noexcept override {}
   bool idle() const noexcept override { return true; }

@@ -23,6 +23,7 @@ struct EngineScript {
   std::vector<Duration> timeouts;                 // of all polls
   std::vector<std::string>* journal = nullptr;    // gets "stop"
   bool idle = true;
+  bool finds_events = false;  // what poll returns
   std::atomic<int> memory_available{0};
 };
 
@@ -30,9 +31,10 @@ class NullEngine final : public Engine {
  public:
   explicit NullEngine(EngineScript& script) noexcept : script_(script) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "null"; }
-  void poll(Duration timeout) noexcept override {
+  bool poll(Duration timeout) noexcept override {
     script_.timeouts.push_back(timeout);
     if (script_.on_poll) script_.on_poll(timeout);
+    return script_.finds_events;
   }
   void wake() noexcept override {}
   void memory_available() noexcept override { ++script_.memory_available; }
@@ -60,7 +62,7 @@ class NullEngine final : public Engine {
 class SleepingEngine final : public Engine {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "sleeping"; }
-  void poll(Duration timeout) noexcept override {
+  bool poll(Duration timeout) noexcept override {
     std::unique_lock lock(mutex_);
     asleep_ = timeout > Duration::zero();
     changed_.notify_all();
@@ -69,7 +71,8 @@ class SleepingEngine final : public Engine {
     } else {
       changed_.wait_for(lock, timeout, [this] { return woken_; });
     }
-    asleep_ = woken_ = false;
+    asleep_ = false;
+    return std::exchange(woken_, false);
   }
   void wake() noexcept override {
     const std::lock_guard lock(mutex_);

@@ -34,8 +34,8 @@ class LINKSPAN_API Engine {
   virtual void prepare() noexcept {}
 
   /// Waits for events for at most `timeout` (0: not at all; Duration::max(): until there is one), and
-  /// dispatches a bounded number of them.
-  virtual void poll(Duration timeout) noexcept = 0;
+  /// dispatches a bounded number of them. False when there was none and nothing waits for prepare().
+  virtual bool poll(Duration timeout) noexcept = 0;
 
   /// Makes the poll that runs now, or else the next one, return without waiting. Any thread.
   virtual void wake() noexcept = 0;

@@ -184,7 +184,7 @@ class AsioTransport final : public ReadinessTransport {
     return std::make_unique<AsioListener>(*this, std::move(socket), handler, context_, waits_);
   }
 
-  void wait(Duration timeout) override {
+  bool wait(Duration timeout) override {
     while (!waits_.changed.empty()) waits_.changed.pop_front().ask();
     if (context_.stopped()) {
       context_.restart();
@@ -195,6 +195,7 @@ class AsioTransport final : public ReadinessTransport {
     while (handlers != 0 && handlers < kHandlersPerPoll && waits_.asked != 0 && context_.poll_one() != 0) {
       ++handlers;
     }
+    return handlers != 0;
   }
 
  private:

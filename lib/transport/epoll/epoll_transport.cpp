@@ -135,7 +135,7 @@ class EpollTransport final : public ReadinessTransport {
     return std::make_unique<EpollListener>(*this, epoll_.descriptor(), std::move(socket), handler);
   }
 
-  void wait(Duration timeout) override {
+  bool wait(Duration timeout) override {
     std::array<epoll_event, kEventsPerPoll> events;
     loop().counters().system_calls.add(1);
     const int count = ::epoll_wait(epoll_.descriptor(), events.data(), static_cast<int>(events.size()),
@@ -149,6 +149,7 @@ class EpollTransport final : public ReadinessTransport {
         static_cast<Registration*>(event.data.ptr)->on_events(event.events);
       }
     }
+    return count > 0;
   }
 
  private:

@@ -128,8 +128,9 @@ void Ring::wait(Duration timeout) {
   LINKSPAN_ASSERT(is_passing(result), "the kernel takes submissions");
 }
 
-void Ring::dispatch(unsigned limit) {
-  for (unsigned count = std::min(io_uring_cq_ready(&ring_), limit); count != 0; --count) {
+unsigned Ring::dispatch(unsigned limit) {
+  const unsigned total = std::min(io_uring_cq_ready(&ring_), limit);
+  for (unsigned count = total; count != 0; --count) {
     const io_uring_cqe& entry = ring_.cq.cqes[*ring_.cq.khead & ring_.cq.ring_mask];
     const std::uint64_t key = entry.user_data;
     const int result = entry.res;
@@ -139,6 +140,7 @@ void Ring::dispatch(unsigned limit) {
     auto* target = reinterpret_cast<CompletionTarget*>(static_cast<std::uintptr_t>(key & ~kMask));
     target->on_completion(static_cast<unsigned>(key & kMask), result, flags);
   }
+  return total;
 }
 
 Ring::Multishot Ring::probe_multishot() {

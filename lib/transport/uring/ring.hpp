@@ -90,8 +90,8 @@ class Ring {
   void wait(Duration timeout);
   /// Ends a wait on the event, which a completion that another eventfd has caused may fail to do. Any thread.
   void interrupt_wait() const noexcept;
-  /// Hands at most `limit` completions to their targets; not those that come meanwhile.
-  void dispatch(unsigned limit);
+  /// Hands at most `limit` completions to their targets; not those that come meanwhile. Returns how many.
+  unsigned dispatch(unsigned limit);
 
   /// Those of UringOptions::setup_flags that the kernel took.
   [[nodiscard]] unsigned setup_flags() const noexcept { return setup_flags_; }

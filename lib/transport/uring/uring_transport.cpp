@@ -94,9 +94,9 @@ void UringTransport::on_completion(unsigned, int, unsigned) {
   await_wake_up();
 }
 
-void UringTransport::wait(Duration timeout) {
+bool UringTransport::wait(Duration timeout) {
   ring_->wait(timeout);
-  ring_->dispatch(options_.completions_per_poll);
+  return ring_->dispatch(options_.completions_per_poll) != 0;
 }
 
 void UringTransport::receive_armed(UringStream& stream, const BufferRing& buffers) noexcept {

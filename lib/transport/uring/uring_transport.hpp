@@ -81,7 +81,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override;
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
-  void wait(Duration timeout) override;
+  bool wait(Duration timeout) override;
   void memory_returned() override;
 
  private:
