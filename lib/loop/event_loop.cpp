@@ -167,6 +167,21 @@ bool EventLoop::post(unique_function<void()> task) {
     pending_tasks_.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }
+  return push(std::move(node));
+}
+
+EventLoop::PreparedTask::PreparedTask(unique_function<void()> task)
+    : node_(std::make_unique<PostedTask>(PostedTask{std::move(task)})) {}
+EventLoop::PreparedTask::PreparedTask(PreparedTask&& other) noexcept = default;
+EventLoop::PreparedTask::~PreparedTask() = default;
+
+void EventLoop::PreparedTask::post(EventLoop& loop) && noexcept {
+  loop.pending_tasks_.fetch_add(1, std::memory_order_relaxed);
+  static_cast<void>(loop.push(std::move(node_)));
+}
+
+// Has been counted in pending_tasks_.
+bool EventLoop::push(std::unique_ptr<PostedTask> node) noexcept {
   PostedTask* newest = posted_.load(std::memory_order_relaxed);
   do {
     if (newest == closed_mark<PostedTask>()) {
@@ -226,16 +241,20 @@ void EventLoop::shut_down() {
   constexpr Duration kLookAgain = std::chrono::milliseconds(10);
   const TimePoint begin = environment().clock.now();
   engine_->stop();
+  for (PendingWork* work = pending_work_.first(); work != nullptr; work = pending_work_.next(*work)) {
+    work->loop_stops();
+  }
   do {
-    tick(engine_->idle() ? Duration::zero() : kLookAgain, false);
-  } while (!engine_->idle() && now_ - begin < options_.stop_deadline);
-  if (!engine_->idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
+    tick(idle() ? Duration::zero() : kLookAgain, false);
+  } while (!idle() && now_ - begin < options_.stop_deadline);
+  if (!idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
   timers_->cancel_all();
 
   // From here on post() refuses. What came before still runs, so that nobody waits for ever.
   take_posted(closed_mark<PostedTask>());
   while (ready_first_ != nullptr) run_tasks(options_.max_pending_tasks);
   run_deferred();
+  while (!pending_work_.empty()) pending_work_.front().loop_ends();
   shut_down_done_ = true;
 }
 

@@ -26,6 +26,7 @@
 #include "linkspan/buffer/copy_ledger.hpp"
 #include "linkspan/loop/engine.hpp"
 #include "linkspan/loop/environment.hpp"
+#include "linkspan/loop/helper_threads.hpp"
 
 namespace linkspan {
 
@@ -49,6 +50,7 @@ struct EventLoopOptions {
   /// process may use CPUs; the others sleep.
   Duration busy_poll = Duration::zero();
   const Environment* environment = &Environment::system();
+  Helpers* helpers = &HelperThreads::system();  ///< for what blocks; they outlive the loop
 
   EventLoopOptions() = default;
 };
@@ -79,7 +81,22 @@ class DeferredTask : public ListNode<DeferredTask> {
   ~DeferredTask() = default;
 };
 
+/// Something that a loop has begun and its engine does not know of. In the loop's list, see EventLoop::await,
+/// until it is finished; leaves by itself when destroyed.
+class PendingWork : public ListNode<PendingWork> {
+ public:
+  /// The loop is stopping, and goes on until this has left, at most for its stop deadline. Calls nobody.
+  virtual void loop_stops() noexcept = 0;
+  /// The deadline has passed: completes now, and is finished.
+  virtual void loop_ends() noexcept = 0;
+
+ protected:
+  ~PendingWork() = default;
+};
+
 class LINKSPAN_API EventLoop {
+  struct PostedTask;
+
  public:
   /// Fails when the engine cannot be made, or for an option without sense. The calling thread becomes the
   /// loop's thread.
@@ -90,9 +107,9 @@ class LINKSPAN_API EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  /// Runs until stop(). Then, in this order: timers fire no more; the engine aborts what is open; ticks go on
-  /// until every completion has been delivered, at most for the stop deadline; from then on post() refuses;
-  /// what was posted before runs.
+  /// Runs until stop(). Then, in this order: timers fire no more; the engine aborts what is open, and pending
+  /// work is told; ticks go on until every completion has been delivered, at most for the stop deadline; from
+  /// then on post() refuses; what was posted before runs; pending work that is left completes.
   void run();
   /// One tick that waits at most `max_wait`.
   void run_once(Duration max_wait);
@@ -103,6 +120,25 @@ class LINKSPAN_API EventLoop {
   /// destroyed, when the loop has stopped or too many tasks wait. An exception that it throws is logged and
   /// counted. Any thread.
   [[nodiscard]] bool post(unique_function<void()> task);
+
+  /// A task that is made on one thread and posted by whoever finishes what it waits for, which needs no
+  /// memory then and is not counted: how many there can be is its maker's to bound.
+  class LINKSPAN_API PreparedTask {
+   public:
+    /// Throws std::bad_alloc.
+    explicit PreparedTask(unique_function<void()> task);
+    PreparedTask(PreparedTask&& other) noexcept;
+    PreparedTask& operator=(PreparedTask&&) = delete;
+    ~PreparedTask();
+    /// As EventLoop::post; refused, and destroyed, only by a loop that has ended. Any thread.
+    void post(EventLoop& loop) && noexcept;
+
+   private:
+    std::unique_ptr<PostedTask> node_;
+  };
+
+  /// The loop's end waits for `work`. Loop's thread.
+  void await(PendingWork& work) noexcept { pending_work_.push_back(work); }
 
   /// Runs `task` at the end of this tick, before the engine is polled; nothing happens if it waits already. A
   /// task deferred by a deferred task runs in the next tick. Loop's thread.
@@ -129,15 +165,16 @@ class LINKSPAN_API EventLoop {
 
  private:
   friend class Timer;
-  struct PostedTask;
 
   explicit EventLoop(EventLoopOptions options);
 
   void run_tasks(std::size_t limit);
   void run_deferred();
+  [[nodiscard]] bool push(std::unique_ptr<PostedTask> node) noexcept;
   void take_posted(PostedTask* mark) noexcept;
   std::unique_ptr<PostedTask> pop_ready() noexcept;
   void shut_down();
+  [[nodiscard]] bool idle() const noexcept { return engine_->idle() && pending_work_.empty(); }
   void tick(Duration max_wait, bool with_timers);
   bool poll_or_sleep(Duration wait, bool with_timers) noexcept;
   [[nodiscard]] bool poll_busily(Duration& wait) noexcept;
@@ -153,6 +190,7 @@ class LINKSPAN_API EventLoop {
   std::unique_ptr<Timer> trim_timer_;
   std::unique_ptr<BusyPoll> busy_poll_;  // nullptr: off
   IntrusiveList<DeferredTask, DeferredTask> deferred_;
+  IntrusiveList<PendingWork, PendingWork> pending_work_;
   PostedTask* ready_first_ = nullptr;  // taken from posted_, in order
   PostedTask* ready_last_ = nullptr;
   std::unique_ptr<Engine> engine_;
