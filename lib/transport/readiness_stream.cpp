@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "lib/transport/readiness_transport.hpp"
 #include "lib/transport/socket_ops.hpp"
 
 namespace linkspan {
@@ -43,14 +44,8 @@ int accept_one(int listener) noexcept {
 
 }  // namespace
 
-ReadinessTransport::ReceiveBlock ReadinessTransport::receive_block(ReceiveClass wanted) noexcept {
-  for (auto index = static_cast<std::size_t>(wanted);; --index) {
-    const auto receive_class = static_cast<ReceiveClass>(index);
-    Block& block = blocks_[index];
-    if (!block) block = loop().pool().allocate(blocks_of(receive_class).bytes);
-    if (block || index == 0) return {block, receive_class};
-  }
-}
+ReadinessStream::ReadinessStream(ReadinessTransport& transport, StreamSetup setup)
+    : StreamCore(transport, std::move(setup)), watch_(transport.reactor(), *this) {}
 
 ReadinessTransport& ReadinessStream::readiness_transport() const noexcept {
   return static_cast<ReadinessTransport&>(transport());
@@ -63,7 +58,7 @@ void ReadinessStream::start_connect(const Endpoint& peer) {
   } else if (errno == EINPROGRESS || errno == EINTR) {
     connecting_ = true;
     waits_to_write_ = true;
-    wait_for(false, true);
+    update_watch();
   } else {
     report_connected(errno);  // EAGAIN too: a unix listener whose backlog is full
   }
@@ -71,7 +66,22 @@ void ReadinessStream::start_connect(const Endpoint& peer) {
 
 void ReadinessStream::update_receive(bool wanted) {
   waits_to_read_ = wanted;
-  if (!ending()) wait_for(waits_to_read_, waits_to_write_);
+  update_watch();
+}
+
+void ReadinessStream::update_watch() {
+  if (ending()) return;
+  const int error = watch_.want(descriptor(), waits_to_read_, waits_to_write_);
+  if (error != 0) report_broken(error);
+}
+
+void ReadinessStream::on_ready(Readiness ready) {
+  if (ready.error) {
+    on_error();
+  } else {
+    if (ready.readable) on_readable();
+    if (ready.writable) on_writable_again();
+  }
 }
 
 void ReadinessStream::on_readable() {
@@ -87,7 +97,7 @@ bool ReadinessStream::receive_once() {
   const auto [block, receive_class] = readiness_transport().receive_block(sizer_.receive_class());
   if (!block) {
     waits_to_read_ = false;
-    wait_for(false, waits_to_write_);
+    update_watch();
     report_no_buffer();
     return false;
   }
@@ -125,7 +135,7 @@ void ReadinessStream::start_send() {
         return;
       }
       waits_to_write_ = true;
-      wait_for(waits_to_read_, true);
+      update_watch();
       return;
     }
     report_sent(static_cast<std::size_t>(sent));
@@ -142,11 +152,10 @@ void ReadinessStream::on_writable_again() {
   } else {
     continue_sending();
   }
-  if (!ending()) wait_for(waits_to_read_, waits_to_write_);
+  update_watch();
 }
 
 void ReadinessStream::on_error() {
-  if (ending()) return;
   if (connecting_) {
     on_writable_again();
     return;
@@ -157,7 +166,15 @@ void ReadinessStream::on_error() {
   if (!ending()) on_readable();
 }
 
-void ReadinessListener::on_acceptable() {
+ReadinessListener::ReadinessListener(ReadinessTransport& transport, Socket socket, ListenerHandler& handler)
+    : ListenerCore(transport, std::move(socket), handler), watch_(transport.reactor(), *this) {}
+
+void ReadinessListener::start_accepting() {
+  const int error = watch_.want(descriptor(), true, false);
+  if (error != 0) static_cast<void>(report_accept_error(error));
+}
+
+void ReadinessListener::on_ready(Readiness) {
   for (std::size_t i = 0; i < kAcceptsPerTick && !closed(); ++i) {
     transport().loop().counters().system_calls.add(1);
     const int accepted = accept_one(descriptor());

@@ -1,73 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Streams and listeners over readiness: the kernel says when a descriptor can be read or written, and the
-// calls are made here. What epoll and Asio share; they only differ in how they wait.
+// Streams and listeners over readiness: a Watch says when the descriptor can be read or written, and the
+// calls are made here, whatever the reactor.
 #pragma once
-
-#include <array>
 
 #include "lib/transport/listener_core.hpp"
 #include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/stream_core.hpp"
-#include "lib/transport/transport_core.hpp"
-#include "linkspan/buffer/block.hpp"
+#include "linkspan/transport/reactor.hpp"
 
 namespace linkspan {
 
-class ReadinessTransport : public TransportCore {
- public:
-  using TransportCore::TransportCore;
+class ReadinessTransport;
 
-  struct ReceiveBlock {
-    Block& block;
-    ReceiveClass receive_class;
-  };
-  /// A block to receive into, of `wanted` or, while the pool is short, a smaller class; empty when it refuses
-  /// these too. Streams share it: it stays here until a receive has used it up, so idle streams hold no
-  /// memory.
-  [[nodiscard]] ReceiveBlock receive_block(ReceiveClass wanted) noexcept;
+class ReadinessStream final : public StreamCore, private ReadyTarget {
+ public:
+  ReadinessStream(ReadinessTransport& transport, StreamSetup setup);
+
+ protected:
+  void start_connect(const Endpoint& peer) override;
+  void update_receive(bool wanted) override;
+  void start_send() override;
+  void cancel_operations() override { watch_.stop(); }
 
  private:
-  std::array<Block, kReceiveClasses> blocks_;
-};
-
-class ReadinessStream : public StreamCore {
- public:
-  ReadinessStream(ReadinessTransport& transport, StreamSetup setup)
-      : StreamCore(transport, std::move(setup)) {}
-
-  // The backend's events. `writable` and `error` may be spurious.
+  void on_ready(Readiness ready) override;
   void on_readable();
   void on_writable_again();
   void on_error();
-
- protected:
-  /// Makes the backend wait for exactly this, and for errors always. Called often without a change.
-  virtual void wait_for(bool readable, bool writable) = 0;
-
-  void start_connect(const Endpoint& peer) final;
-  void update_receive(bool wanted) final;
-  void start_send() final;
-
-  [[nodiscard]] bool waits_to_write() const noexcept { return waits_to_write_; }
-
- private:
-  [[nodiscard]] ReadinessTransport& readiness_transport() const noexcept;
   bool receive_once();
+  void update_watch();
+  [[nodiscard]] ReadinessTransport& readiness_transport() const noexcept;
 
+  Watch watch_;
   bool waits_to_read_ = false;
   bool waits_to_write_ = false;
   bool connecting_ = false;
   ReceiveSizer sizer_;
 };
 
-class ReadinessListener : public ListenerCore {
+class ReadinessListener final : public ListenerCore, private ReadyTarget {
  public:
-  using ListenerCore::ListenerCore;
+  ReadinessListener(ReadinessTransport& transport, Socket socket, ListenerHandler& handler);
 
+ protected:
+  void start_accepting() override;
+  void stop_accepting() override { watch_.stop(); }
+
+ private:
   /// Accepts what waits, a bounded batch.
-  void on_acceptable();
+  void on_ready(Readiness ready) override;
+
+  Watch watch_;
 };
 
 }  // namespace linkspan

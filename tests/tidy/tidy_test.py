@@ -26,6 +26,8 @@ CASES = [
     (rules.include_direction, PRIVATE, '#include "lib/channel/y.hpp"\n', '#include "lib/loop/y.hpp"\n'),
     (rules.include_direction, PRIVATE, '#include "tests/y.hpp"\n', "#include <vector>\n"),
     (rules.include_direction, "lib/attic/x.cpp", "int x;\n", None),
+    (rules.include_direction, "lib/transport/asio/x.cpp", '#include "linkspan/interop/y.hpp"\n',
+     '#include "linkspan/interop/asio_reactor.hpp"\n'),
     (rules.asio_only_at_home, PRIVATE, "#include <asio.hpp>\n", "#include <atomic>\n"),
     (rules.asio_only_at_home, "lib/transport/uring/x.hpp", "#include <asio/post.hpp>\n",
      "#include <liburing.h>\n"),

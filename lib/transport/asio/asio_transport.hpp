@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// The Asio transport: runs wherever Asio does. The calls on sockets are those of every readiness transport;
-// Asio waits. What Asio calls to do so is its own business and not counted in LoopCounters::system_calls.
+// The Asio transport: runs wherever Asio does, on an io_context of its own.
 #pragma once
 
 #include <memory>
