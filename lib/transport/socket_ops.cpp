@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,11 +13,13 @@
 
 #include <cerrno>
 
+#include "lib/transport/socket_options.hpp"
+
 namespace linkspan {
 namespace {
 
+// For defaults: that a socket does not know them is no reason to refuse it.
 void set_option(int descriptor, int level, int name, int value) noexcept {
-  // Options that a socket does not know are no reason to refuse it.
   static_cast<void>(::setsockopt(descriptor, level, name, &value, sizeof(value)));
 }
 
@@ -36,6 +39,25 @@ bool is_stale(const Endpoint& endpoint) noexcept {
   return ::connect(probe.value().descriptor(), endpoint.address(),
                    static_cast<socklen_t>(endpoint.address_size())) != 0 &&
          errno == ECONNREFUSED;
+}
+
+void set_stream_defaults(int descriptor, int family) noexcept {
+#ifdef SO_NOSIGPIPE
+  set_option(descriptor, SOL_SOCKET, SO_NOSIGPIPE, 1);
+#endif
+  if (family != AF_UNIX) set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+bool is_listening(int descriptor) noexcept {
+  int listening = 0;
+  socklen_t size = sizeof(listening);
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+// Of a stream socket without a peer: it had one, and a reset took it away. Takes no error out of it.
+bool was_connected(int descriptor) noexcept {
+  pollfd state{descriptor, POLLIN, 0};
+  return !is_listening(descriptor) && ::poll(&state, 1, 0) == 1 && (state.revents & (POLLIN | POLLERR)) != 0;
 }
 
 using NameFunction = int (*)(int, sockaddr*, socklen_t*);
@@ -74,7 +96,9 @@ Result<Socket> make_listening_socket(const Endpoint& endpoint, const ListenOptio
   Socket socket = std::move(made).value();
   const int descriptor = socket.descriptor();
   if (!endpoint.is_unix()) set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (options.reuse_port) set_option(descriptor, SOL_SOCKET, SO_REUSEPORT, 1);
+  const Status status = set_listening_options(descriptor, endpoint.family(), options);
+  if (!status)
+    return Error(status.error().code, "listening on " + endpoint.to_string() + ": " + status.error().detail);
   const auto bind_it = [&] {
     return ::bind(descriptor, endpoint.address(), static_cast<socklen_t>(endpoint.address_size())) == 0;
   };
@@ -94,12 +118,35 @@ Result<Socket> make_listening_socket(const Endpoint& endpoint, const ListenOptio
   return socket;
 }
 
-void prepare_stream_socket(int descriptor, bool no_delay) noexcept {
+Result<Socket> make_connecting_socket(const Endpoint& peer, const StreamOptions& options) {
+  Result<Socket, std::error_code> made = make_stream_socket(peer.family());
+  if (!made) return Error(made.error(), "socket for " + peer.to_string());
+  const int descriptor = made.value().descriptor();
+  set_stream_defaults(descriptor, peer.family());
+  const Status status = set_connecting_options(descriptor, peer.family(), options);
+  if (!status) {
+    return Error(status.error().code, "connecting to " + peer.to_string() + ": " + status.error().detail);
+  }
+  return std::move(made).value();
+}
+
+Status adopt_stream_socket(int descriptor, const SocketOptions& options) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    return Error(errc::invalid_argument, "a stream needs a socket");
+  }
+  if (type != SOCK_STREAM) return Error(errc::invalid_argument, "a stream needs a stream socket");
+  int family = peer_endpoint_of(descriptor).family();
+  if (family == AF_UNSPEC) {
+    if (!was_connected(descriptor)) {
+      return Error(errc::invalid_argument, "a stream needs a socket that is connected");
+    }
+    family = local_endpoint_of(descriptor).family();
+  }
   make_non_blocking(descriptor);
-#ifdef SO_NOSIGPIPE
-  set_option(descriptor, SOL_SOCKET, SO_NOSIGPIPE, 1);
-#endif
-  if (no_delay) set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_stream_defaults(descriptor, family);
+  return set_socket_options(descriptor, family, SOCK_STREAM, SocketStage::connected, options);
 }
 
 Endpoint local_endpoint_of(int descriptor) noexcept {
@@ -120,6 +167,15 @@ std::size_t unread_bytes(int descriptor) noexcept {
   int bytes = 0;
   if (::ioctl(descriptor, FIONREAD, &bytes) != 0 || bytes < 0) return 0;
   return static_cast<std::size_t>(bytes);
+}
+
+void never_wait_on_close(int descriptor) noexcept {
+  linger set{};
+  socklen_t size = sizeof(set);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_LINGER, &set, &size) != 0) return;
+  if (set.l_onoff == 0 || set.l_linger == 0) return;
+  set.l_onoff = 0;
+  static_cast<void>(::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &set, sizeof(set)));
 }
 
 void reset_on_close(int descriptor) noexcept {

@@ -12,6 +12,7 @@
 #include "linkspan/transport/endpoint.hpp"
 #include "linkspan/transport/listener.hpp"
 #include "linkspan/transport/socket.hpp"
+#include "linkspan/transport/stream.hpp"
 
 namespace linkspan {
 
@@ -21,8 +22,12 @@ namespace linkspan {
 /// A bound, listening socket. The path of a unix socket is `endpoint`'s to remove afterwards.
 [[nodiscard]] Result<Socket> make_listening_socket(const Endpoint& endpoint, const ListenOptions& options);
 
-/// What every connected stream socket gets: non-blocking, no SIGPIPE, TCP_NODELAY.
-void prepare_stream_socket(int descriptor, bool no_delay) noexcept;
+/// A socket that is ready to connect to `peer`.
+[[nodiscard]] Result<Socket> make_connecting_socket(const Endpoint& peer, const StreamOptions& options);
+
+/// Takes a socket from elsewhere: checks that it is a stream socket with a peer, or that has had one, makes
+/// it non-blocking and sets options.
+[[nodiscard]] Status adopt_stream_socket(int descriptor, const SocketOptions& options);
 
 [[nodiscard]] Endpoint local_endpoint_of(int descriptor) noexcept;
 [[nodiscard]] Endpoint peer_endpoint_of(int descriptor) noexcept;
@@ -31,6 +36,8 @@ void prepare_stream_socket(int descriptor, bool no_delay) noexcept;
 [[nodiscard]] int take_socket_error(int descriptor) noexcept;
 /// Bytes that a receive would return at once.
 [[nodiscard]] std::size_t unread_bytes(int descriptor) noexcept;
+/// Keeps close() from waiting for the peer, even where the socket has SO_LINGER with a time.
+void never_wait_on_close(int descriptor) noexcept;
 /// Lets close() send a reset instead of an orderly end.
 void reset_on_close(int descriptor) noexcept;
 

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "lib/transport/socket_ops.hpp"
+#include "lib/transport/socket_options.hpp"
 #include "lib/transport/transport_core.hpp"
 #include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
 
 namespace linkspan {
 
@@ -229,6 +231,13 @@ void StreamCore::report_connected(int error) {
     fail_to_open(system_error_code(error));
     return;
   }
+  if (const Status status =
+          set_quick_ack(descriptor_, peer_endpoint_of(descriptor_).family(), options_.socket);
+      !status) {
+    log(LogLevel::warning, "transport", status.error().message());
+    fail_to_open(status.error().code);
+    return;
+  }
   connected_ = true;
   service();
 }
@@ -356,7 +365,11 @@ void StreamCore::close_if_reaped() {
   }
   if (descriptor_ >= 0) {
     forget_descriptor();
-    if (end_with_reset_) reset_on_close(descriptor_);
+    if (end_with_reset_) {
+      reset_on_close(descriptor_);
+    } else {
+      never_wait_on_close(descriptor_);
+    }
     ::close(std::exchange(descriptor_, -1));
   }
   released_.clear();

@@ -8,6 +8,7 @@
 
 #include "lib/transport/socket_ops.hpp"
 #include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
 
 namespace linkspan {
 
@@ -45,26 +46,26 @@ Stream TransportCore::connect(const Endpoint& endpoint, const StreamOptions& opt
   StreamSetup setup{Socket(), std::make_unique<Endpoint>(endpoint), {}, options, handler};
   if (endpoint.family() == AF_UNSPEC) {
     setup.error = make_error_code(errc::invalid_argument);
-  } else if (Result<Socket, std::error_code> socket = make_stream_socket(endpoint.family())) {
+  } else if (Result<Socket> socket = make_connecting_socket(endpoint, options)) {
     setup.socket = std::move(socket).value();
   } else {
-    setup.error = socket.error();
+    setup.error = socket.error().code;
+    log(LogLevel::warning, "transport", socket.error().message());
   }
   return adopt(std::move(setup));
 }
 
 Stream TransportCore::open(Socket socket, const StreamOptions& options, StreamHandler& handler) {
-  return adopt({std::move(socket), nullptr, {}, options, handler});
+  StreamSetup setup{std::move(socket), nullptr, {}, options, handler};
+  if (const Status status = adopt_stream_socket(setup.socket.descriptor(), options.socket); !status) {
+    setup.error = status.error().code;
+    log(LogLevel::warning, "transport", "opening a stream: " + status.error().message());
+  }
+  return adopt(std::move(setup));
 }
 
 Stream TransportCore::adopt(StreamSetup setup) {
   LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
-  if (setup.socket) {
-    const bool is_unix = local_endpoint_of(setup.socket.descriptor()).is_unix();
-    prepare_stream_socket(setup.socket.descriptor(), setup.options.no_delay && !is_unix);
-  } else if (!setup.error) {
-    setup.error = make_error_code(errc::invalid_argument);
-  }
   StreamCore& stream = *make_stream(std::move(setup)).release();
   streams_.push_back(stream);
   if (stopping_) stream.stop();

@@ -224,6 +224,22 @@ TEST_CASE("a peer that resets before it is accepted does not stop the listener")
   });
 }
 
+TEST_CASE("a connection that is reset before it is opened is open, then lost") {
+  for_each_mode([](World& world) {
+    if (world.is_unix()) return;  // knows no reset of a connection without unread data
+    Acceptor acceptor;
+    Listener listener = world.transport().listen(world.free_endpoint(), {}, acceptor).value_or_throw();
+    Peer peer(world.raw_connect(listener.local_endpoint()));
+    world.run_until([&] { return acceptor.sockets.size() == 1; });
+    peer.reset();
+    Recorder events;
+    const Stream stream = world.transport().open(std::move(acceptor.sockets[0]), {}, events);
+    world.run_until([&] { return events.closed(); });
+    CHECK(events.events == std::vector{Event::open, Event::write_closed, Event::closed});
+    CHECK(events.closed_error == errc::connection_lost);
+  });
+}
+
 TEST_CASE("an address in use is an error that names it") {
   for_each_mode([](World& world) {
     Acceptor acceptor;

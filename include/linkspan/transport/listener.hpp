@@ -8,19 +8,26 @@
 // Threads: the loop's thread only. No callback runs inside a call.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <system_error>
 
 #include "linkspan/base/export.hpp"
 #include "linkspan/transport/endpoint.hpp"
 #include "linkspan/transport/socket.hpp"
+#include "linkspan/transport/socket_options.hpp"
 
 namespace linkspan {
 
 class ListenerCore;
 
 struct ListenOptions {
-  int backlog = 1024;       ///< connections that wait to be accepted; the system may cut it
-  bool reuse_port = false;  ///< SO_REUSEPORT
+  int backlog = 1024;    ///< connections that wait to be accepted; the system may cut it
+  SocketOptions socket;  ///< of the listener; accepted sockets inherit, as said there
+  /// TCP_FASTOPEN: connections that bring data before the handshake is over, at most so many at once.
+  std::optional<int> fast_open_queue;
+  /// TCP_DEFER_ACCEPT: a connection is accepted when its first bytes are there, or after about so long.
+  std::optional<std::chrono::seconds> defer_accept;
 
   ListenOptions() = default;
 };

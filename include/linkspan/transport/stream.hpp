@@ -11,12 +11,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <system_error>
 
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/transport/endpoint.hpp"
+#include "linkspan/transport/socket_options.hpp"
 
 namespace linkspan {
 
@@ -25,10 +27,16 @@ class StreamCore;
 class Transport;
 
 struct StreamOptions {
-  bool no_delay = true;                          ///< TCP_NODELAY; ignored for unix sockets
   std::size_t high_watermark_bytes = 64 * 1024;  ///< writable() turns false above it
   std::size_t low_watermark_bytes = 32 * 1024;   ///< on_writable comes at or below it
+  SocketOptions socket;
   Duration connect_timeout = std::chrono::seconds(10);
+  /// Connecting: where from, port 0 for any; no Endpoint: as the system likes. Only addresses of its family
+  /// can be connected to then. The path of a unix socket is the program's to remove.
+  Endpoint local_address;
+  /// Connecting, TCP_FASTOPEN_CONNECT: once the peer's cookie is known, a connection counts as open at once,
+  /// and the first bytes sent make it. So only for protocols in which this side speaks first.
+  std::optional<bool> fast_open;
   /// How long close() goes on reading, and discarding, after its last byte, so that a peer that still sends
   /// does not get a reset that destroys what it has not read yet.
   Duration linger = std::chrono::seconds(1);
