@@ -67,6 +67,8 @@ struct LoopCounters {
   Counter system_calls;    ///< made by the engine
   Counter bytes_received;
   Counter bytes_sent;
+  Counter zero_copy_sends;    ///< of which the kernel has said what became of them
+  Counter zero_copy_copied;   ///< those of them that it copied after all
   Counter failed_callbacks;   ///< tasks and timers that threw
   Counter worst_lateness_ns;  ///< of a timer, against its deadline
 };

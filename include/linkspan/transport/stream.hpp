@@ -41,6 +41,13 @@ struct StreamOptions {
   /// does not get a reset that destroys what it has not read yet.
   Duration linger = std::chrono::seconds(1);
 
+  /// Sends whose slices have this size on average are read by the network card from where they are, instead
+  /// of being copied by the kernel, if the transport can (capability "zero_copy_send"); 0: never. 16 KiB and
+  /// more may pay, on a real network only: on loopback the kernel copies all the same, which costs more, and
+  /// a stream whose sends turn out to be copied goes back to plain ones. Memory is released when the peer has
+  /// acknowledged it.
+  std::size_t zero_copy_bytes = 0;
+
   StreamOptions() = default;
 };
 

@@ -143,6 +143,14 @@ unsigned Ring::dispatch(unsigned limit) {
   return total;
 }
 
+bool Ring::knows(int operation) noexcept {
+  io_uring_probe* const probe = io_uring_get_probe_ring(&ring_);
+  if (probe == nullptr) return false;
+  const bool known = io_uring_opcode_supported(probe, operation) != 0;
+  io_uring_free_probe(probe);
+  return known;
+}
+
 Ring::Multishot Ring::probe_multishot() {
   // Flags are checked before the descriptor: EINVAL or EBADF tells whether the kernel knows them.
   enum : unsigned { kAccept, kReceive };

@@ -33,6 +33,7 @@ struct UringOptions {
   unsigned completions_per_poll = 256;
   bool multishot_accept = true;
   bool multishot_receive = true;
+  bool zero_copy_send = true;  ///< where a stream asks for it
   /// Blocks in the two buffer rings, at most, powers of two up to 256: 512 KiB and 8 MiB for a loop, and what
   /// it can be handed in one tick. A receive needs a block only from its data's arrival to its delivery, so
   /// this does not depend on the number of streams. 0: no such ring, and the other one serves all.
@@ -101,6 +102,8 @@ class Ring {
     bool receive;
   };
   [[nodiscard]] Multishot probe_multishot();
+  /// Whether the kernel knows an IORING_OP_*.
+  [[nodiscard]] bool knows(int operation) noexcept;
   /// Returns the errno.
   [[nodiscard]] int register_buffers(io_uring_buf_reg& registration) noexcept {
     return -io_uring_register_buf_ring(&ring_, &registration, 0);

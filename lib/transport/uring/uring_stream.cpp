@@ -18,10 +18,18 @@ namespace {
 // while a large message is on its way.
 constexpr std::size_t kSendBytes = std::size_t{1} << 20;
 
-// All or broken: without MSG_WAITALL a send may stop anywhere.
-constexpr int kSendFlags = MSG_WAITALL | MSG_NOSIGNAL;
+// Of which the peer has not acknowledged the bytes: more only pin memory.
+constexpr std::size_t kZeroCopySends = 16;
 
 }  // namespace
+
+UringStream::UringStream(UringTransport& transport, StreamSetup setup)
+    : StreamCore(transport, std::move(setup)),
+      zero_copy_bytes_(transport.zero_copy_send() ? setup.options.zero_copy_bytes : 0) {}
+
+UringStream::~UringStream() {
+  while (!zero_copy_sends_.empty()) zero_copy_sends_.pop_front().forget_stream();
+}
 
 UringTransport& UringStream::uring() const noexcept {
   return static_cast<UringTransport&>(transport());
@@ -162,16 +170,29 @@ void UringStream::on_watch(int result, unsigned flags) {
 // ---------------------------------------------------------------------------------------------------------
 
 void UringStream::start_send() {
-  io_uring_sqe& entry = uring().ring().next_entry();
-  if (queued().slice_count() == 1) {
-    const Slice& slice = queued().front();
-    io_uring_prep_send(&entry, descriptor(), slice.data(), std::min(slice.size(), kSendBytes), kSendFlags);
-  } else {
-    send_vector_ = uring().take_send_vector();
-    io_uring_prep_sendmsg(&entry, descriptor(), &send_vector_->point_to(queued(), kSendBytes), kSendFlags);
-  }
-  start(entry, kSend);
   sending_ = true;
+  if (queued().slice_count() == 1 && zero_copy_bytes_ == 0) {
+    const Slice& slice = queued().front();
+    io_uring_sqe& entry = uring().ring().next_entry();
+    io_uring_prep_send(&entry, descriptor(), slice.data(), std::min(slice.size(), kSendBytes),
+                       kStreamSendFlags);
+    start(entry, kSend);
+    return;
+  }
+  std::unique_ptr<SendVector> vector = uring().take_send_vector();
+  const Chain::IovecExport exported = vector->point_to(queued(), kSendBytes);
+  if (zero_copy_bytes_ != 0 && exported.bytes / exported.count >= zero_copy_bytes_ &&
+      zero_copy_count_ < kZeroCopySends) {
+    zero_copy_sends_.push_back(
+        uring().send_zero_copy(*this, std::move(vector), queued().share(0, exported.bytes)));
+    ++zero_copy_count_;
+    operation_started();
+    return;
+  }
+  send_vector_ = std::move(vector);
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_sendmsg(&entry, descriptor(), &send_vector_->message(), kStreamSendFlags);
+  start(entry, kSend);
 }
 
 void UringStream::submit_sends() {
@@ -179,8 +200,29 @@ void UringStream::submit_sends() {
 }
 
 void UringStream::on_sent(int result) {
-  sending_ = false;
   if (send_vector_ != nullptr) uring().give_back(std::move(send_vector_));
+  report_send_result(result);
+}
+
+void UringStream::on_zero_copy_sent(int result) {
+  operation_finished();
+  switch (-result) {
+    case EINVAL:  // a kernel older than the reports, unless it refuses the operation itself
+      if (uring().usage_reports()) {
+        uring().stop_usage_reports();
+        break;
+      }
+      [[fallthrough]];
+    case EOPNOTSUPP:  // unix sockets, for one
+    case ENOMEM:      // of what may be pinned
+    case ENOBUFS: stop_zero_copy(); break;
+    default: report_send_result(result); return;
+  }
+  report_send_result(-ECANCELED);  // nothing was sent: it is sent again
+}
+
+void UringStream::report_send_result(int result) {
+  sending_ = false;
   if (result > 0) {
     report_sent(static_cast<std::size_t>(result));  // short: broken, and the next send says so
   } else if (result != -ECANCELED) {

@@ -12,13 +12,22 @@
 
 namespace linkspan {
 
+// All or broken: without MSG_WAITALL a send may stop anywhere.
+inline constexpr int kStreamSendFlags = MSG_WAITALL | MSG_NOSIGNAL;
+
 class UringStream final : public StreamCore, public CompletionTarget, public ListNode<BulkTag> {
  public:
-  UringStream(UringTransport& transport, StreamSetup setup) : StreamCore(transport, std::move(setup)) {}
+  UringStream(UringTransport& transport, StreamSetup setup);
+  ~UringStream() override;
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
   /// Nothing has come for long: receives into small blocks again.
   void reset_receive_class() noexcept;
+
+  // What a ZeroCopySend reports.
+  void on_zero_copy_sent(int result);
+  void stop_zero_copy() noexcept { zero_copy_bytes_ = 0; }
+  void on_zero_copy_end() noexcept { --zero_copy_count_; }
 
  protected:
   void start_connect(const Endpoint& peer) override;
@@ -46,10 +55,15 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   void on_received(int result, unsigned flags);
   void on_watch(int result, unsigned flags);
   void on_sent(int result);
+  void report_send_result(int result);
 
   // The kernel's until their completions.
   std::unique_ptr<Endpoint> connecting_to_;
   std::unique_ptr<SendVector> send_vector_;
+
+  IntrusiveList<ZeroCopySend, OfStreamTag> zero_copy_sends_;  // whose notifications are to come
+  std::size_t zero_copy_bytes_;                               // 0: none
+  std::uint32_t zero_copy_count_ = 0;
 
   BufferRing* buffers_ = nullptr;  // those of the last receive
   Receive receive_ = Receive::idle;

@@ -61,6 +61,8 @@ UringTransport::UringTransport(EventLoop& loop, Socket wake_up, std::unique_ptr<
 
 UringTransport::~UringTransport() {
   ring_.reset();  // first of all: from here on the kernel touches nothing of ours
+  // But for what is on its way to a peer that has not acknowledged it: that memory is never released.
+  while (!zero_copy_sends_.empty()) zero_copy_sends_.pop_front().forget_stream();
   delete_all();
 }
 
@@ -72,6 +74,7 @@ std::vector<std::string> UringTransport::capabilities() const {
   add_if(has_receive_classes(), "receive_classes");
   add_if(options_.multishot_accept, "multishot_accept");
   add_if(options_.multishot_receive, "multishot_receive");
+  add_if(options_.zero_copy_send, "zero_copy_send");
   add_if((ring_->setup_flags() & IORING_SETUP_COOP_TASKRUN) != 0, "coop_taskrun");
   add_if((ring_->setup_flags() & IORING_SETUP_SINGLE_ISSUER) != 0, "single_issuer");
   add_if((ring_->setup_flags() & IORING_SETUP_DEFER_TASKRUN) != 0, "defer_taskrun");
@@ -144,6 +147,24 @@ void UringTransport::give_back(std::unique_ptr<SendVector> vector) noexcept {
   if (send_vectors_.size() < send_vectors_.capacity()) send_vectors_.push_back(std::move(vector));
 }
 
+ZeroCopySend& UringTransport::send_zero_copy(UringStream& stream, std::unique_ptr<SendVector> vector,
+                                             Chain&& held) {
+  auto* const send = new ZeroCopySend(*this, stream, std::move(vector), std::move(held));
+  zero_copy_sends_.push_back(*send);
+  send->prepare(ring_->next_entry(), stream.descriptor(), usage_reports_);
+  return *send;
+}
+
+void UringTransport::end_zero_copy(ZeroCopySend& send) noexcept {
+  static_cast<ListNode<InKernelTag>&>(send).unlink();
+  delete &send;
+}
+
+void UringTransport::count_zero_copy(bool copied) noexcept {
+  loop().counters().zero_copy_sends.add(1);
+  if (copied) loop().counters().zero_copy_copied.add(1);
+}
+
 Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop) {
   return make_uring_transport(loop, UringOptions());
 }
@@ -160,6 +181,7 @@ Result<std::unique_ptr<Engine>> make_uring_transport(EventLoop& loop, const Urin
   UringOptions in_use = options;
   in_use.multishot_accept = options.multishot_accept && known.accept;
   in_use.multishot_receive = options.multishot_receive && known.receive;
+  in_use.zero_copy_send = options.zero_copy_send && ring.value()->knows(IORING_OP_SENDMSG_ZC);
   return std::unique_ptr<Engine>(std::make_unique<UringTransport>(
       loop, std::move(wake_up), std::move(ring).value(), std::move(buffers).value(), in_use));
 }

@@ -6,10 +6,6 @@
 // Needs Linux 5.19, for the ring of blocks; what came later is used where it is there.
 #pragma once
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +14,8 @@
 #include "lib/transport/transport_core.hpp"
 #include "lib/transport/uring/buffer_ring.hpp"
 #include "lib/transport/uring/ring.hpp"
+#include "lib/transport/uring/send_vector.hpp"
+#include "lib/transport/uring/zero_copy_send.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/loop/timer.hpp"
 
@@ -31,24 +29,6 @@ namespace linkspan {
 struct BufferRings {
   std::unique_ptr<BufferRing> small;
   std::unique_ptr<BufferRing> bulk;  // for the medium class too: receives share its blocks
-};
-
-/// What a gathered send hands to the kernel; unchanged until its completion.
-class SendVector {
- public:
-  /// The head of `data`, at most `max_bytes`. Its slices have to stay as long.
-  [[nodiscard]] const msghdr& point_to(const Chain& data, std::size_t max_bytes) noexcept {
-    message_.msg_iov = vectors_.data();
-    message_.msg_iovlen = data.export_iovec(vectors_, max_bytes).count;
-    return message_;
-  }
-
- private:
-  // 2 KiB of entries: beyond that the cost of a send is that of its slices.
-  static constexpr std::size_t kSlices = 128;
-
-  msghdr message_{};
-  std::array<iovec, kSlices> vectors_;
 };
 
 class UringStream;
@@ -78,11 +58,22 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   [[nodiscard]] std::unique_ptr<SendVector> take_send_vector();
   void give_back(std::unique_ptr<SendVector> vector) noexcept;
 
+  [[nodiscard]] bool zero_copy_send() const noexcept { return options_.zero_copy_send; }
+  /// Sends what `vector` points to, which `held` keeps. The stream gets the result.
+  ZeroCopySend& send_zero_copy(UringStream& stream, std::unique_ptr<SendVector> vector, Chain&& held);
+  /// Its last completion has come: releases the memory.
+  void end_zero_copy(ZeroCopySend& send) noexcept;
+  void count_zero_copy(bool copied) noexcept;
+  /// The kernel does not know how to report what became of a send.
+  void stop_usage_reports() noexcept { usage_reports_ = false; }
+  [[nodiscard]] bool usage_reports() const noexcept { return usage_reports_; }
+
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override;
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
   bool wait(Duration timeout) override;
   void memory_returned() override;
+  bool nothing_in_flight() const noexcept override { return zero_copy_sends_.empty(); }
 
  private:
   void on_completion(unsigned operation, int result, unsigned flags) override;
@@ -99,6 +90,8 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   IntrusiveList<UringStream, BulkTag> bulk_streams_;  // those whose armed receive has the bulk ring
   Timer bulk_idle_;
   std::unique_ptr<Ring> ring_;
+  IntrusiveList<ZeroCopySend, InKernelTag> zero_copy_sends_;  // owned
+  bool usage_reports_ = true;
   std::vector<std::unique_ptr<SendVector>> send_vectors_;  // of no send; never grows beyond its capacity
 };
 
