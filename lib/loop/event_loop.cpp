@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 #include "linkspan/loop/event_loop.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "lib/loop/busy_poll.hpp"
@@ -41,7 +43,8 @@ EventLoop::EventLoop(EventLoopOptions options)
       now_(environment().clock.now()),
       timers_(std::make_unique<TimerWheel>(now_)),
       trim_timer_(std::make_unique<Timer>(*this, [this] { pool_.trim_unused(); })),
-      thread_(std::this_thread::get_id()) {
+      thread_(std::this_thread::get_id()),
+      process_(::getpid()) {
   if (options_.busy_poll != Duration::zero()) busy_poll_ = std::make_unique<BusyPoll>(options_.busy_poll);
 }
 
@@ -67,6 +70,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine
 
 EventLoop::~EventLoop() {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop is destroyed on its own thread");
+  assert_not_forked();
   if (engine_ != nullptr && !shut_down_done_) shut_down();
   pool_.set_available_callback(nullptr);
   take_posted(closed_mark<PostedTask>());  // there are some only when the engine could not be made
@@ -77,8 +81,14 @@ bool EventLoop::in_loop_thread() const noexcept {
   return std::this_thread::get_id() == thread_;
 }
 
+// Its engine is shared with the parent: whatever the child does to it happens to the parent's connections.
+void EventLoop::assert_not_forked() const {
+  LINKSPAN_ASSERT(process_ == ::getpid(), "a loop does not survive a fork: leave the child by exec or _exit");
+}
+
 void EventLoop::run() {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
+  assert_not_forked();
   while (!stopping()) tick(Duration::max(), true);
   shut_down();
 }

@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 //
 // What every transport promises when its loop stops.
+#include <csignal>
+
 #include "tests/transport/harness.hpp"
 
 namespace linkspan::conformance {
@@ -78,6 +80,32 @@ TEST_CASE("a stream that is opened while the loop stops is closed like the other
     CHECK(c.events.closed());
     CHECK(late.events == std::vector{Event::closed});
     CHECK(late.closed_error == errc::aborted);
+  });
+}
+
+TEST_CASE(
+    "a forked child that destroys or runs the loop is ended with the reason, and the parent's loop goes on") {
+  for_each_transport([](World& world) {
+    Connection& connection = world.open();
+    connection.stream.start_read();
+    std::size_t exchanged = 0;
+    for (const bool destroys : {true, false}) {
+      const ChildResult child = in_child([&] {
+        if (destroys) {
+          world.destroy_loop();
+        } else {
+          world.loop().run();
+        }
+      });
+      CHECK(child.signal == SIGABRT);
+      CHECK(child.errors.find("does not survive a fork") != std::string::npos);
+      connection.write("hello");
+      connection.peer.send("hello");
+      exchanged += 5;
+      world.run_until([&] {
+        return connection.events.received.size() == exchanged && connection.peer.received.size() == exchanged;
+      });
+    }
   });
 }
 

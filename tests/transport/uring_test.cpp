@@ -92,8 +92,9 @@ void check_works(UringWorld& world) {
 
 TEST_CASE("everything this kernel has is in use") {
   UringWorld world({});
-  for (const char* name : {"buffer_ring", "receive_classes", "multishot_accept", "multishot_receive",
-                           "coop_taskrun", "single_issuer", "defer_taskrun"}) {
+  for (const char* name :
+       {"buffer_ring", "receive_classes", "multishot_accept", "multishot_receive", "zero_copy_send",
+        "registered_ring", "coop_taskrun", "single_issuer", "defer_taskrun"}) {
     if (!world.has(name)) MESSAGE(name, " is not in this kernel");
   }
   CHECK(world.has("buffer_ring"));

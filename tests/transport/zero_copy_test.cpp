@@ -56,8 +56,6 @@ class Injection {
 
   /// Writes a message and takes its send away from the kernel.
   void write(std::string_view text) {
-    const std::size_t returned = *returned_;
-    static_cast<void>(returned);
     connection_.write(
         Chain(Slice::borrow(std::as_bytes(std::span(text)), [count = returned_] { ++*count; })));
     capture();

@@ -96,6 +96,7 @@ class PendingWork : public ListNode<PendingWork> {
   ~PendingWork() = default;
 };
 
+/// Does not survive a fork: the child leaves by exec or _exit, and neither runs nor destroys it.
 class LINKSPAN_API EventLoop {
   struct PostedTask;
 
@@ -177,6 +178,7 @@ class LINKSPAN_API EventLoop {
   std::unique_ptr<PostedTask> pop_ready() noexcept;
   void shut_down();
   [[nodiscard]] bool idle() const noexcept { return engine_->idle() && pending_work_.empty(); }
+  void assert_not_forked() const;
   void tick(Duration max_wait, bool with_timers);
   bool poll_or_sleep(Duration wait, bool with_timers) noexcept;
   [[nodiscard]] bool poll_busily(Duration& wait) noexcept;
@@ -198,6 +200,7 @@ class LINKSPAN_API EventLoop {
   std::unique_ptr<Engine> engine_;
   bool shut_down_done_ = false;
   std::thread::id thread_;
+  int process_;
 
   alignas(64) std::atomic<PostedTask*> posted_{nullptr};  // newest first; a mark once the loop takes no more
   std::atomic<std::size_t> pending_tasks_{0};

@@ -72,6 +72,10 @@ Result<std::unique_ptr<Ring>> Ring::create(const UringOptions& options, Counter&
   }
   if (error != 0) return Error(system_error_code(error), reason_of(error));
   std::unique_ptr<Ring> made(new Ring(ring, flags, system_calls));
+  // Linux 5.18: saves the kernel from looking the descriptor up at each call. Without it all works as well.
+  made->registered_ = io_uring_register_ring_fd(&made->ring_) == 1;
+  // A forked child must not touch the ring, whose queues it would share with us.
+  static_cast<void>(io_uring_ring_dontfork(&made->ring_));
   if (options.wait_on_event) {
     if (Status event = made->use_event(); !event) return event.error();
   }

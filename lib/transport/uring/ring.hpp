@@ -96,6 +96,8 @@ class Ring {
 
   /// Those of UringOptions::setup_flags that the kernel took.
   [[nodiscard]] unsigned setup_flags() const noexcept { return setup_flags_; }
+  /// Calls need not look the ring's descriptor up.
+  [[nodiscard]] bool registered() const noexcept { return registered_; }
   /// Whether the kernel knows the multishot flag of these; asked by trying, without a socket.
   struct Multishot {
     bool accept;
@@ -118,6 +120,7 @@ class Ring {
   io_uring ring_;
   Socket event_;  // tells of completions; only with wait_on_event
   unsigned setup_flags_;
+  bool registered_ = false;
   Counter& system_calls_;
 };
 

@@ -75,6 +75,7 @@ std::vector<std::string> UringTransport::capabilities() const {
   add_if(options_.multishot_accept, "multishot_accept");
   add_if(options_.multishot_receive, "multishot_receive");
   add_if(options_.zero_copy_send, "zero_copy_send");
+  add_if(ring_->registered(), "registered_ring");
   add_if((ring_->setup_flags() & IORING_SETUP_COOP_TASKRUN) != 0, "coop_taskrun");
   add_if((ring_->setup_flags() & IORING_SETUP_SINGLE_ISSUER) != 0, "single_issuer");
   add_if((ring_->setup_flags() & IORING_SETUP_DEFER_TASKRUN) != 0, "defer_taskrun");
