@@ -29,6 +29,7 @@ std::string_view to_string(CopyPlace place) noexcept {
     case CopyPlace::receive: return "receive";
     case CopyPlace::below_threshold: return "below_threshold";
     case CopyPlace::unshare: return "unshare";
+    case CopyPlace::file: return "file";
     case CopyPlace::compact: return "compact";
     case CopyPlace::user: return "user";
   }
@@ -72,6 +73,10 @@ CopyCounts CopyLedger::total() noexcept {
 void copy_bytes(void* to, const void* from, std::size_t size, CopyPlace place) noexcept {
   if (size == 0) return;
   std::memcpy(to, from, size);
+  count_copied(size, place);
+}
+
+void count_copied(std::size_t size, CopyPlace place) noexcept {
   CopyLedger::this_thread().bytes_[static_cast<std::size_t>(place)].add(size);
 }
 

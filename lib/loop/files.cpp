@@ -24,6 +24,9 @@
 namespace linkspan {
 
 File::~File() = default;
+int File::descriptor() const noexcept {
+  return -1;
+}
 Files::~Files() = default;
 
 namespace {
@@ -160,6 +163,10 @@ class SystemFile final : public File {
     return attribute_error(name);
   }
 
+  int descriptor() const noexcept override {
+    return descriptor_;
+  }
+
   Result<bool> try_lock() override {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno == EWOULDBLOCK) return false;
@@ -248,6 +255,10 @@ class SystemFiles final : public Files {
 };
 
 }  // namespace
+
+std::unique_ptr<File> adopt_file(int descriptor, std::string name) {
+  return std::make_unique<SystemFile>(descriptor, std::move(name));
+}
 
 Files& system_files() noexcept {
   static NeverDestroyed<SystemFiles> files;

@@ -15,22 +15,12 @@
 namespace linkspan {
 namespace {
 
-// One sendmsg: more slices than this only fill the socket buffer sooner.
-constexpr std::size_t kSendSlices = 64;
 // One tick of one stream, so that others get their turn.
 constexpr std::size_t kSendsPerTick = 4;
 constexpr std::size_t kReceivesPerTick = 8;
 // A receive that brings this much is followed by another one at once.
 constexpr std::size_t kMuchBytes = 64 * 1024;
 constexpr std::size_t kAcceptsPerTick = 64;
-// sendmsg takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
-constexpr std::size_t kSendBytes = std::size_t{1} << 30;
-
-#ifdef MSG_NOSIGNAL
-constexpr int kSendFlags = MSG_NOSIGNAL;
-#else
-constexpr int kSendFlags = 0;  // SO_NOSIGPIPE is set on the socket
-#endif
 
 int accept_one(int listener) noexcept {
 #ifdef __linux__
@@ -121,25 +111,12 @@ bool ReadinessStream::receive_once() {
 void ReadinessStream::start_send() {
   if (waits_to_write_) return;
   for (std::size_t sends = 0; send_wanted() && sends < kSendsPerTick; ++sends) {
-    std::array<iovec, kSendSlices> vectors;
-    const Chain::IovecExport exported = queued().export_iovec(vectors, kSendBytes);
-    msghdr message{};
-    message.msg_iov = vectors.data();
-    message.msg_iovlen = exported.count;
-    transport().loop().counters().system_calls.add(1);
-    const ssize_t sent = ::sendmsg(descriptor(), &message, kSendFlags);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN) {
-        report_send_error(errno);
-        return;
-      }
+    const SendStep step = send_step();
+    if (step == SendStep::blocked) {
       waits_to_write_ = true;
       update_watch();
-      return;
     }
-    report_sent(static_cast<std::size_t>(sent));
-    if (waits_to_write_) return;
+    if (step != SendStep::sent || waits_to_write_) return;
   }
   if (send_wanted()) mark_dirty();
 }

@@ -4,6 +4,8 @@
 // The system calls on sockets that all transports share, and what their errors mean.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <system_error>
@@ -15,6 +17,13 @@
 #include "linkspan/transport/stream.hpp"
 
 namespace linkspan {
+
+/// The flag of every send.
+#ifdef MSG_NOSIGNAL
+inline constexpr int kNoSignal = MSG_NOSIGNAL;
+#else
+inline constexpr int kNoSignal = 0;  // SO_NOSIGPIPE is set on the socket
+#endif
 
 /// Non-blocking, closed on exec. Fails with the errno.
 [[nodiscard]] Result<Socket, std::error_code> make_stream_socket(int family) noexcept;

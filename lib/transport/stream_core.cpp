@@ -54,33 +54,50 @@ void StreamCore::pause_read() {
   if (++pauses_ == 1) mark_dirty();
 }
 
+std::error_code StreamCore::write_refusal() const noexcept {
+  if (aborting_ || ending_) return make_error_code(errc::cancelled);
+  if (broken_) return broken_;
+  if (shutdown_requested_) return make_error_code(errc::shut_down);
+  return {};
+}
+
+void StreamCore::note_queued() noexcept {
+  if (queue_.bytes() > options_.high_watermark_bytes) writable_ = false;
+}
+
 void StreamCore::write(Chain&& data, WriteCompletion completion) {
   assert_open();
-  std::error_code refused;
-  if (aborting_ || ending_) {
-    refused = make_error_code(errc::cancelled);
-  } else if (broken_) {
-    refused = broken_;
-  } else if (shutdown_requested_) {
-    refused = make_error_code(errc::shut_down);
-  }
-  const std::uint64_t begin = queued_position_;
-  const std::size_t size = data.size();
-  const bool empty = size == 0 || refused;
+  const std::error_code refused = write_refusal();
+  const std::uint64_t begin = queue_.end();
+  const bool empty = data.empty() || refused;
   if (completion) writes_.reserve_one();  // what may throw comes first
   if (refused) {
     released_.append(std::move(data));  // a borrow's completion must not run inside this call
   } else {
-    in_flight_.add(data, "write queue", descriptor_);
-    queued_.append(std::move(data));
-    queued_position_ += size;
-    if (queued_.size() > options_.high_watermark_bytes) writable_ = false;
+    queue_.append(std::move(data), descriptor_);
+    note_queued();
   }
   if (completion) {
-    writes_.push_back({begin, queued_position_, refused, std::move(completion)});
+    writes_.push_back({begin, queue_.end(), refused, std::move(completion), nullptr});
   } else if (empty) {
     return;
   }
+  mark_dirty();
+}
+
+void StreamCore::write_file(FileRange&& range, WriteCompletion completion) {
+  assert_open();
+  LINKSPAN_ASSERT(range.file != nullptr, "a file range has a file");
+  std::error_code refused = write_refusal();
+  if (!refused && !queue_.can_count(range)) refused = make_error_code(errc::limit_exceeded);
+  const std::uint64_t begin = queue_.end();
+  writes_.reserve_one();
+  if (!refused) {
+    queue_.append(range);
+    note_queued();
+  }
+  // Also without a completion: closing the file is not for the inside of a call.
+  writes_.push_back({begin, queue_.end(), refused, std::move(completion), std::move(range.file)});
   mark_dirty();
 }
 
@@ -167,7 +184,7 @@ void StreamCore::continue_sending() {
 }
 
 bool StreamCore::send_wanted() const noexcept {
-  return connected_ && !ending_ && !aborting_ && !broken_ && !queued_.empty();
+  return connected_ && !ending_ && !aborting_ && !broken_ && !queue_.empty();
 }
 
 bool StreamCore::receive_wanted() const noexcept {
@@ -192,7 +209,7 @@ void StreamCore::settle() {
     }
   }
   if (closed_ || ending_) return;
-  if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queued_.empty() && !sending_) {
+  if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queue_.empty() && !sending_) {
     shutdown_done_ = true;
     ::shutdown(descriptor_, SHUT_WR);
     if (closing_) start_deadline(options_.linger);
@@ -287,11 +304,9 @@ void StreamCore::report_no_buffer() noexcept {
 
 void StreamCore::report_sent(std::size_t bytes) {
   transport_.loop().counters().bytes_sent.add(bytes);
-  sent_position_ += bytes;
   progress_ += bytes;
-  released_.append(queued_.split_front(bytes));
-  in_flight_.remove(bytes);
-  if (!writable_ && queued_.size() <= options_.low_watermark_bytes) {
+  released_.append(queue_.accepted(bytes));
+  if (!writable_ && queue_.bytes() <= options_.low_watermark_bytes) {
     writable_ = true;
     report_writable_ = true;
   }
@@ -299,9 +314,34 @@ void StreamCore::report_sent(std::size_t bytes) {
 }
 
 void StreamCore::report_send_error(int error) {
+  fail_sending(stream_error(error));
+}
+
+void StreamCore::fail_sending(std::error_code error) {
   if (closed_ || ending_) return;
-  if (!broken_) broken_ = stream_error(error);
+  if (!broken_) broken_ = error;
   settle();
+}
+
+StreamCore::SendStep StreamCore::send_step() {
+  transport_.loop().counters().system_calls.add(1);
+  const SendQueue::Sent sent = queue_.send_next(descriptor_, transport_.loop().pool());
+  if (!sent.error) {
+    report_sent(sent.bytes);
+    return SendStep::sent;
+  }
+  if (sent.error == std::errc::interrupted) {
+    mark_dirty();
+  } else if (sent.error == std::errc::resource_unavailable_try_again) {
+    return SendStep::blocked;
+  } else if (sent.error == errc::pool_exhausted) {
+    transport_.add_starved(*this);
+  } else if (sent.error.category() == std::system_category()) {
+    report_send_error(sent.error.value());
+  } else {
+    fail_sending(sent.error);
+  }
+  return SendStep::stopped;
 }
 
 void StreamCore::operation_finished() {
@@ -327,19 +367,24 @@ void StreamCore::report_progress() {
 }
 
 void StreamCore::complete_writes() {
-  while (!writes_.empty() && writes_.front().end <= sent_position_) {
+  while (!writes_.empty() && writes_.front().end <= queue_.begin()) {
     PendingWrite write = writes_.pop_front();
-    write.completion(write.refused, static_cast<std::size_t>(write.end - write.begin));
+    write.complete(write.refused, write.end - write.begin);
   }
 }
 
-// Fails what is queued, in order. The bytes stay in queued_, which on_closed hands back.
+void StreamCore::PendingWrite::complete(std::error_code error, std::uint64_t accepted) {
+  file.reset();
+  if (completion) completion(error, static_cast<std::size_t>(accepted));
+}
+
+// Fails what is queued, in order. Nothing of it will be sent; on_closed hands back what is memory.
 void StreamCore::fail_writes(std::error_code error) {
   // Only those that are here now: a completion that writes again must not keep the loop here for ever.
   for (std::size_t count = writes_.size(); count != 0; --count) {
     PendingWrite write = writes_.pop_front();
-    const std::uint64_t accepted = std::clamp(sent_position_, write.begin, write.end) - write.begin;
-    write.completion(write.refused ? write.refused : error, static_cast<std::size_t>(accepted));
+    const std::uint64_t accepted = std::clamp(queue_.begin(), write.begin, write.end) - write.begin;
+    write.complete(write.refused ? write.refused : error, accepted);
   }
 }
 
@@ -375,8 +420,7 @@ void StreamCore::close_if_reaped() {
   released_.clear();
   held_.clear();
   closed_ = true;
-  in_flight_.remove(queued_.size());
-  Chain unsent = std::move(queued_);
+  Chain unsent = queue_.take_unsent();
   transport_.bury(*this);
   if (handle_ != nullptr) std::exchange(handle_, nullptr)->core_ = nullptr;
   if (StreamHandler* handler = std::exchange(handler_, nullptr)) {
@@ -448,6 +492,9 @@ void Stream::pause_read() {
 }
 void Stream::write(Chain&& data, WriteCompletion completion) {
   opened(core_).write(std::move(data), std::move(completion));
+}
+void Stream::write_file(FileRange&& range, WriteCompletion completion) {
+  opened(core_).write_file(std::move(range), std::move(completion));
 }
 void Stream::flush() {
   opened(core_).flush();

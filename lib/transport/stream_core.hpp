@@ -17,7 +17,7 @@
 #include <memory>
 #include <system_error>
 
-#include "lib/buffer/in_flight.hpp"
+#include "lib/transport/send_queue.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain.hpp"
@@ -52,12 +52,13 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   void start_read();
   void pause_read();
   void write(Chain&& data, WriteCompletion completion);
+  void write_file(FileRange&& range, WriteCompletion completion);
   void flush();
   void shutdown_write();
   void close(Duration deadline);
   void abort();
   void abandon() noexcept;
-  [[nodiscard]] std::size_t queued_bytes() const noexcept { return queued_.size(); }
+  [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] TransportCore& transport() const noexcept { return transport_; }
@@ -80,7 +81,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   /// The connection is broken: true when nothing that was received is still to be reported; otherwise the
   /// backend sees to that, and then marks the stream dirty.
   [[nodiscard]] virtual bool receive_stopped() { return true; }
-  /// Sends the head of queued(); called when send_wanted() and no send is in flight. Ends in report_sent or
+  /// Sends the head of queue(); called when send_wanted() and no send is in flight. Ends in report_sent or
   /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
   /// continue_sending.
   virtual void start_send() = 0;
@@ -91,7 +92,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   /// The descriptor is about to be closed; nothing is in flight.
   virtual void forget_descriptor() {}
 
-  [[nodiscard]] const Chain& queued() const noexcept { return queued_; }
+  [[nodiscard]] const SendQueue& queue() const noexcept { return queue_; }
   [[nodiscard]] bool receive_wanted() const noexcept;
   /// There is something to send, and it may be sent. Any report can change it.
   [[nodiscard]] bool send_wanted() const noexcept;
@@ -107,9 +108,16 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   void report_receive_error(int error);
   /// The pool had no block; the transport calls update_receive again when one is back.
   void report_no_buffer() noexcept;
-  /// `bytes` of the head of queued() were accepted. They are released.
+  /// `bytes` of the head of queue() were accepted. They are released.
   void report_sent(std::size_t bytes);
   void report_send_error(int error);
+  enum class SendStep : std::uint8_t {
+    sent,     ///< something
+    blocked,  ///< nothing, until the socket can be written to
+    stopped,  ///< nothing; what is to be done about that has been done
+  };
+  /// Sends the head of queue() with one call that does not wait for the peer, and reports it.
+  [[nodiscard]] SendStep send_step();
   /// A reset was seen while not receiving.
   void report_broken(int error);
   /// A kernel operation has come back: the last one lets a stream that ends be closed.
@@ -129,11 +137,17 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
     std::uint64_t end = 0;    // and behind its last one
     std::error_code refused;  // set when it was refused at the call; then begin == end
     WriteCompletion completion;
+    std::shared_ptr<const File> file;  // of a file range: open until then
+
+    void complete(std::error_code error, std::uint64_t accepted);
   };
 
   void assert_open() const;
+  [[nodiscard]] std::error_code write_refusal() const noexcept;
+  void note_queued() noexcept;
   void fail_to_open(std::error_code error);
   void report_progress();
+  void fail_sending(std::error_code error);
   void complete_writes();
   void fail_writes(std::error_code error);
   void deliver();
@@ -173,15 +187,12 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   std::unique_ptr<Endpoint> connect_to_;  // until connecting has started
 
-  Chain queued_;                              // not accepted by the kernel yet
-  [[no_unique_address]] InFlight in_flight_;  // watches queued_
-  Chain released_;                            // accepted, to be released outside of calls
-  Chain held_;                                // received while paused
-  std::size_t progress_ = 0;                  // accepted, not reported yet
-  std::uint64_t queued_position_ = 0;         // stream position behind queued_
-  std::uint64_t sent_position_ = 0;           // and of its beginning
-  RingQueue<PendingWrite> writes_;            // those with a completion, or without bytes
-  std::unique_ptr<Timer> deadline_;           // of connecting, then of closing
+  SendQueue queue_;                  // not accepted by the kernel yet
+  Chain released_;                   // accepted, to be released outside of calls
+  Chain held_;                       // received while paused
+  std::size_t progress_ = 0;         // accepted, not reported yet
+  RingQueue<PendingWrite> writes_;   // those with a completion, a file, or without bytes
+  std::unique_ptr<Timer> deadline_;  // of connecting, then of closing
 };
 
 }  // namespace linkspan

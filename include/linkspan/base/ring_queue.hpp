@@ -52,6 +52,10 @@ class RingQueue {
     LINKSPAN_ASSERT(count_ != 0, "front() of an empty queue");
     return items_[head_];
   }
+  [[nodiscard]] const T& front() const noexcept {
+    LINKSPAN_ASSERT(count_ != 0, "front() of an empty queue");
+    return items_[head_];
+  }
 
   T pop_front() {
     T item = std::move(front());

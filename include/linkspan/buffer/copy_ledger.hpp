@@ -27,10 +27,11 @@ enum class CopyPlace : std::uint8_t {
   receive,          ///< a small receive was copied out so that its large buffer could stay
   below_threshold,  ///< a piece so small that copying is cheaper than a reference
   unshare,          ///< memory was shared and somebody asked to write to it
+  file,             ///< a file that the kernel cannot send from was read
   compact,          ///< compact() has given up large blocks that a few bytes kept alive
   user,             ///< the caller asked for a copy: Slice::copy, Chain::to_string, Cursor::copy_to, ...
 };
-inline constexpr std::size_t kCopyPlaces = 8;
+inline constexpr std::size_t kCopyPlaces = 9;
 
 [[nodiscard]] LINKSPAN_API std::string_view to_string(CopyPlace place) noexcept;
 
@@ -67,7 +68,7 @@ class CopyLedger : public ListNode<> {
   [[nodiscard]] LINKSPAN_API CopyCounts counts() const noexcept;
 
  private:
-  friend void copy_bytes(void* to, const void* from, std::size_t size, CopyPlace place) noexcept;
+  friend void count_copied(std::size_t size, CopyPlace place) noexcept;
   struct Registry;
 
   CopyLedger() noexcept;
@@ -78,6 +79,9 @@ class CopyLedger : public ListNode<> {
 
 /// The one function that copies payload bytes inside the library.
 LINKSPAN_API void copy_bytes(void* to, const void* from, std::size_t size, CopyPlace place) noexcept;
+
+/// Counts a copy that the kernel has made for us although the library exists to do without: a read of a file.
+LINKSPAN_API void count_copied(std::size_t size, CopyPlace place) noexcept;
 
 /// What all threads copied since construction: `CopyScope scope; ...; CHECK(scope.copied().total() == 0);`
 class CopyScope {

@@ -5,7 +5,8 @@
 // fsync of files and directories, rename, mappings that are read into memory before they are used.
 // Not for: a loop's thread; every call may block on a disk.
 // Cost: one or two system calls each. Chains are written with pwritev, without copying.
-// Threads: Files may be used from any thread; a File belongs to one thread at a time.
+// Threads: Files may be used from any thread; a File belongs to one thread at a time, but for its const
+// functions, which several may call at once.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +49,9 @@ class LINKSPAN_API File {
 
   /// False when somebody else holds it already; held until the File is destroyed.
   [[nodiscard]] virtual Result<bool> try_lock() = 0;
+
+  /// For calls that the kernel serves from the file; stays the File's. -1: no file of the system.
+  [[nodiscard]] virtual int descriptor() const noexcept;
 };
 
 enum class OpenMode {
@@ -71,6 +75,9 @@ class LINKSPAN_API Files {
   /// Names of the regular files in a directory, sorted.
   [[nodiscard]] virtual Result<std::vector<std::string>> list_directory(const std::string& path) = 0;
 };
+
+/// Takes over an open descriptor; `name` is for messages.
+[[nodiscard]] LINKSPAN_API std::unique_ptr<File> adopt_file(int descriptor, std::string name);
 
 /// The system's file access; lives for ever.
 [[nodiscard]] LINKSPAN_API Files& system_files() noexcept;

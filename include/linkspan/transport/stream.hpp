@@ -18,6 +18,7 @@
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/transport/endpoint.hpp"
+#include "linkspan/transport/file_range.hpp"
 #include "linkspan/transport/socket_options.hpp"
 
 namespace linkspan {
@@ -75,7 +76,8 @@ class LINKSPAN_API StreamHandler {
   /// have failed.
   virtual void on_write_closed(std::error_code error);
   /// Last, exactly once, after every write has completed. No error after close, or when both sides had ended.
-  /// `unsent` are the bytes that the kernel did not take. Calling the stream asserts; destroying it is fine.
+  /// `unsent` are the bytes that the kernel did not take, those of files aside. Calling the stream asserts;
+  /// destroying it is fine.
   virtual void on_closed(std::error_code error, Chain&& unsent) = 0;
 };
 
@@ -102,6 +104,11 @@ class LINKSPAN_API Stream {
 
   /// Queues `data`; bytes leave in order. Fails with errc::shut_down after shutdown_write or close.
   void write(Chain&& data, WriteCompletion completion = nullptr);
+  /// Queues a part of a file, in its place among the chains; counts like their bytes. A file that ends before
+  /// the range does, or cannot be read, breaks the stream with errc::truncated or the system's error, and
+  /// resets it: the peer must not take a part for the whole. errc::limit_exceeded for ranges that no file can
+  /// have. Asserts that there is a file.
+  void write_file(FileRange&& range, WriteCompletion completion = nullptr);
   /// Starts sending what is queued now, instead of at the end of the tick.
   void flush();
   /// Ends the sending side after the last queued byte.

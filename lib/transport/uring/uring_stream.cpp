@@ -21,6 +21,9 @@ constexpr std::size_t kSendBytes = std::size_t{1} << 20;
 // Of which the peer has not acknowledged the bytes: more only pin memory.
 constexpr std::size_t kZeroCopySends = 16;
 
+// Of files, in one tick of one stream, so that others get their turn.
+constexpr std::size_t kStepsPerTick = 4;
+
 }  // namespace
 
 UringStream::UringStream(UringTransport& transport, StreamSetup setup)
@@ -46,9 +49,16 @@ void UringStream::on_completion(unsigned operation, int result, unsigned flags) 
     case kReceive: on_received(result, flags); break;
     case kWatch: on_watch(result, flags); break;
     case kSend: on_sent(result); break;
+    case kWritable: on_writable(result, flags); break;
     case kConnect: on_connected(result); break;
     default: break;  // a cancel: what it has cancelled says so itself
   }
+}
+
+void UringStream::cancel(Operation operation) {
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_cancel64(&entry, key(operation), 0);
+  start(entry, kCancel);
 }
 
 void UringStream::start_connect(const Endpoint& peer) {
@@ -70,15 +80,15 @@ void UringStream::on_connected(int result) {
 void UringStream::update_receive(bool wanted) {
   if (ending()) return;
   if (!wanted) {
-    if (receive_ == Receive::armed) cancel_receive();
+    if (receive_ == State::armed) cancel_receive();
     watch_for_reset();
     return;
   }
   BufferRing& buffers = wanted_buffers();
-  if (receive_ == Receive::armed) {
+  if (receive_ == State::armed) {
     // One receive at a time, so that the data stay in order: the other one is armed when this has come back.
     if (buffers_ != &buffers) cancel_receive();
-  } else if (receive_ == Receive::idle) {  // a cancelled one's last completion leads here again
+  } else if (receive_ == State::idle) {  // a cancelled one's last completion leads here again
     if (buffers.ready()) {
       arm_receive(buffers);
     } else {
@@ -100,22 +110,20 @@ void UringStream::arm_receive(BufferRing& buffers) {
   entry.flags |= IOSQE_BUFFER_SELECT;
   entry.buf_group = buffers.group();
   start(entry, kReceive);
-  receive_ = Receive::armed;
+  receive_ = State::armed;
   buffers_ = &buffers;
   uring().receive_armed(*this, buffers);
 }
 
 void UringStream::cancel_receive() {
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel64(&entry, key(kReceive), 0);
-  start(entry, kCancel);
-  receive_ = Receive::cancelled;
+  cancel(kReceive);
+  receive_ = State::cancelled;
 }
 
 void UringStream::on_received(int result, unsigned flags) {
   const bool more = (flags & IORING_CQE_F_MORE) != 0;
   if (!more) {
-    receive_ = Receive::idle;
+    receive_ = State::idle;
     ListNode<BulkTag>::unlink();
   }
   Slice data;
@@ -141,8 +149,8 @@ void UringStream::on_received(int result, unsigned flags) {
 
 bool UringStream::receive_stopped() {
   // Data may wait in completions, behind the one that tells of the break.
-  if (receive_ == Receive::armed) cancel_receive();
-  return receive_ == Receive::idle;
+  if (receive_ == State::armed) cancel_receive();
+  return receive_ == State::idle;
 }
 
 void UringStream::watch_for_reset() {
@@ -170,21 +178,38 @@ void UringStream::on_watch(int result, unsigned flags) {
 // ---------------------------------------------------------------------------------------------------------
 
 void UringStream::start_send() {
+  // Files are sent here and now: the ring has a splice, which needs a pipe and a worker thread, and is no
+  // faster. Callbacks may have started a send meanwhile.
+  for (std::size_t steps = 0; !sending_ && !waits_to_write_ && send_wanted(); ++steps) {
+    if (queue().next_is_memory()) {
+      send_memory();
+    } else if (steps == kStepsPerTick) {
+      mark_dirty();
+      return;
+    } else {
+      const SendStep step = send_step();
+      if (step == SendStep::blocked) wait_to_write();
+      if (step != SendStep::sent) return;
+    }
+  }
+}
+
+void UringStream::send_memory() {
   sending_ = true;
-  if (queued().slice_count() == 1 && zero_copy_bytes_ == 0) {
-    const Slice& slice = queued().front();
+  const Chain& chain = queue().chain();
+  const std::size_t bytes = std::min(queue().chain_bytes(), kSendBytes);
+  if (chain.slice_count() == 1 && zero_copy_bytes_ == 0) {
     io_uring_sqe& entry = uring().ring().next_entry();
-    io_uring_prep_send(&entry, descriptor(), slice.data(), std::min(slice.size(), kSendBytes),
-                       kStreamSendFlags);
+    io_uring_prep_send(&entry, descriptor(), chain.front().data(), bytes, kStreamSendFlags);
     start(entry, kSend);
     return;
   }
   std::unique_ptr<SendVector> vector = uring().take_send_vector();
-  const Chain::IovecExport exported = vector->point_to(queued(), kSendBytes);
+  const Chain::IovecExport exported = vector->point_to(chain, bytes);
   if (zero_copy_bytes_ != 0 && exported.bytes / exported.count >= zero_copy_bytes_ &&
       zero_copy_count_ < kZeroCopySends) {
     zero_copy_sends_.push_back(
-        uring().send_zero_copy(*this, std::move(vector), queued().share(0, exported.bytes)));
+        uring().send_zero_copy(*this, std::move(vector), chain.share(0, exported.bytes)));
     ++zero_copy_count_;
     operation_started();
     return;
@@ -193,6 +218,32 @@ void UringStream::start_send() {
   io_uring_sqe& entry = uring().ring().next_entry();
   io_uring_prep_sendmsg(&entry, descriptor(), &send_vector_->message(), kStreamSendFlags);
   start(entry, kSend);
+}
+
+void UringStream::wait_to_write() {
+  waits_to_write_ = true;
+  if (writable_ != State::idle) return;  // a cancelled one's last completion leads here again
+  // Multishot: a one-shot poll of a stream whose peer has ended completes at once, each time.
+  io_uring_sqe& entry = uring().ring().next_entry();
+  io_uring_prep_poll_multishot(&entry, descriptor(), POLLOUT);
+  start(entry, kWritable);
+  writable_ = State::armed;
+}
+
+void UringStream::on_writable(int result, unsigned flags) {
+  if ((flags & IORING_CQE_F_MORE) == 0) writable_ = State::idle;
+  if (ending() || !waits_to_write_) return;
+  if (result > 0 && (result & (POLLOUT | POLLERR | POLLHUP)) != 0) {
+    waits_to_write_ = false;
+    continue_sending();
+  } else {
+    wait_to_write();
+  }
+  // Nobody needs to be told what the socket has room for while nothing waits for it.
+  if (!ending() && !waits_to_write_ && writable_ == State::armed) {
+    cancel(kWritable);
+    writable_ = State::cancelled;
+  }
 }
 
 void UringStream::submit_sends() {

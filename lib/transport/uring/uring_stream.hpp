@@ -38,8 +38,8 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   void cancel_operations() override;
 
  private:
-  enum Operation : unsigned { kReceive, kWatch, kSend, kConnect, kCancel };
-  enum class Receive : std::uint8_t { idle, armed, cancelled };
+  enum Operation : unsigned { kReceive, kWatch, kSend, kWritable, kConnect, kCancel };
+  enum class State : std::uint8_t { idle, armed, cancelled };
 
   [[nodiscard]] UringTransport& uring() const noexcept;
   void start(io_uring_sqe& entry, Operation operation) noexcept;
@@ -47,6 +47,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   [[nodiscard]] BufferRing& wanted_buffers() const noexcept {
     return uring().buffers_for(sizer_.receive_class());
   }
+  void cancel(Operation operation);
   void arm_receive(BufferRing& buffers);
   void cancel_receive();
   void watch_for_reset();
@@ -56,6 +57,9 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   void on_watch(int result, unsigned flags);
   void on_sent(int result);
   void report_send_result(int result);
+  void send_memory();
+  void wait_to_write();
+  void on_writable(int result, unsigned flags);
 
   // The kernel's until their completions.
   std::unique_ptr<Endpoint> connecting_to_;
@@ -66,9 +70,11 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   std::uint32_t zero_copy_count_ = 0;
 
   BufferRing* buffers_ = nullptr;  // those of the last receive
-  Receive receive_ = Receive::idle;
+  State receive_ = State::idle;
   ReceiveSizer sizer_;
   bool watching_ = false;
+  State writable_ = State::idle;  // a poll
+  bool waits_to_write_ = false;
 };
 
 }  // namespace linkspan

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+#include "lib/transport/send_queue.hpp"
+
+#include <sys/socket.h>
+#ifdef __linux__
+#include <sys/sendfile.h>
+
+#include <csignal>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "lib/transport/socket_ops.hpp"
+#include "linkspan/base/error.hpp"
+
+namespace linkspan {
+namespace {
+
+// One sendmsg: more slices than this only fill the socket buffer sooner.
+constexpr std::size_t kSendSlices = 64;
+// sendmsg takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
+constexpr std::size_t kSendBytes = std::size_t{1} << 30;
+// One sendfile: larger ones are not faster, and keep the loop when the pages have to be read.
+constexpr std::size_t kFileBytes = 256 * 1024;
+// A file that the kernel does not send from is read in blocks of this size.
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+std::error_code last_error() noexcept {
+  return system_error_code(errno);
+}
+
+#ifdef __linux__
+
+// sendfile has no MSG_NOSIGNAL.
+class NoSigpipe {
+ public:
+  NoSigpipe() noexcept {
+    ::sigemptyset(&sigpipe_);
+    ::sigaddset(&sigpipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~NoSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+  /// A call has failed with EPIPE, so the signal is pending on this thread.
+  void take() const noexcept {
+    constexpr timespec kNow{};
+    static_cast<void>(::sigtimedwait(&sigpipe_, nullptr, &kNow));
+  }
+
+ private:
+  sigset_t sigpipe_;
+  sigset_t before_;
+};
+
+// Like send: bytes, or -1 and errno; 0 at the end of the file.
+ssize_t send_from_file(int socket, int file, std::uint64_t offset, std::size_t bytes) noexcept {
+  const NoSigpipe no_sigpipe;
+  auto at = static_cast<off_t>(offset);
+  const ssize_t sent = ::sendfile(socket, file, &at, bytes);
+  if (sent < 0 && errno == EPIPE) {
+    no_sigpipe.take();
+    errno = EPIPE;
+  }
+  return sent;
+}
+
+#else
+
+ssize_t send_from_file(int, int, std::uint64_t, std::size_t) noexcept {
+  errno = ENOSYS;
+  return -1;
+}
+
+#endif
+
+// Files without pages in the page cache, such as some of /proc, and platforms without sendfile.
+bool has_to_be_read(int error) noexcept {
+  return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+}
+
+}  // namespace
+
+void SendQueue::append(Chain&& data, int number) {
+  const std::size_t size = data.size();
+  in_flight_.add(data, "write queue", number);
+  chain_.append(std::move(data));
+  bytes_ += size;
+}
+
+bool SendQueue::can_count(const FileRange& range) const noexcept {
+  constexpr std::uint64_t kFileEnd = std::numeric_limits<std::int64_t>::max();
+  return range.offset <= kFileEnd && range.size <= kFileEnd - range.offset && range.size <= kFileEnd - bytes_;
+}
+
+void SendQueue::append(const FileRange& range) {
+  if (range.size == 0) return;
+  parts_.push_back(
+      {end(), range.size, range.file.get(), range.offset, range.file->descriptor() < 0, Slice()});
+  bytes_ += range.size;
+}
+
+SendQueue::Sent SendQueue::send_next(int socket, BlockAllocator& allocator) {
+  if (!next_is_memory()) return send_file(parts_.front(), socket, allocator);
+  std::array<iovec, kSendSlices> vectors;
+  msghdr message{};
+  message.msg_iov = vectors.data();
+  message.msg_iovlen = chain_.export_iovec(vectors, std::min(kSendBytes, chain_bytes())).count;
+  const ssize_t sent = ::sendmsg(socket, &message, kNoSignal);
+  if (sent < 0) return {0, last_error()};
+  return {static_cast<std::size_t>(sent), {}};
+}
+
+SendQueue::Sent SendQueue::send_file(Part& part, int socket, BlockAllocator& allocator) {
+  if (!part.is_read) {
+    const std::size_t bytes = std::min<std::uint64_t>(part.size, kFileBytes);
+    const ssize_t sent = send_from_file(socket, part.file->descriptor(), part.offset, bytes);
+    if (sent > 0) return {static_cast<std::size_t>(sent), {}};
+    if (sent == 0) return {0, make_error_code(errc::truncated)};
+    if (!has_to_be_read(errno)) return {0, last_error()};
+    part.is_read = true;
+  }
+  if (part.read.empty()) {
+    const std::size_t bytes = std::min<std::uint64_t>(part.size, kReadBytes);
+    Block block = allocator.allocate(bytes);
+    if (!block) return {0, make_error_code(errc::pool_exhausted)};
+    const Result<std::size_t> read = part.file->read_at(block.writable().first(bytes), part.offset);
+    if (!read) return {0, read.error().code};
+    if (read.value() == 0) return {0, make_error_code(errc::truncated)};
+    count_copied(read.value(), CopyPlace::file);
+    part.read = std::move(block).freeze_all(read.value());
+  }
+  const ssize_t sent = ::send(socket, part.read.data(), part.read.size(), kNoSignal);
+  if (sent < 0) return {0, last_error()};
+  return {static_cast<std::size_t>(sent), {}};
+}
+
+Chain SendQueue::accepted(std::size_t bytes) {
+  const bool memory = next_is_memory();
+  begin_ += bytes;
+  bytes_ -= bytes;
+  if (memory) {
+    Chain sent = chain_.split_front(bytes);
+    in_flight_.remove(bytes);
+    return sent;
+  }
+  Part& part = parts_.front();
+  part.position += bytes;
+  part.offset += bytes;
+  part.size -= bytes;
+  if (!part.read.empty()) part.read.drop_front(bytes);
+  if (part.size == 0) static_cast<void>(parts_.pop_front());
+  return {};
+}
+
+Chain SendQueue::take_unsent() noexcept {
+  in_flight_.remove(chain_.size());
+  parts_ = RingQueue<Part>();
+  begin_ += std::exchange(bytes_, 0);
+  return std::move(chain_);
+}
+
+}  // namespace linkspan
