@@ -236,7 +236,7 @@ TEST_CASE("a range behind the end of its file, or that no file can have, fails")
     REQUIRE(c.writes.entries.size() == 8);
     CHECK(c.writes.entries[5].error == errc::truncated);
     CHECK(c.writes.entries[6].error == errc::limit_exceeded);
-    CHECK(c.writes.entries[7].error == errc::limit_exceeded);
+    CHECK(c.writes.entries[7].error == errc::truncated);
   });
 }
 
