@@ -11,6 +11,7 @@
 #include "lib/loop/timer_wheel.hpp"
 #include "linkspan/base/assert.hpp"
 #include "linkspan/base/log.hpp"
+#include "linkspan/loop/async_files.hpp"
 #include "linkspan/loop/timer.hpp"
 
 namespace linkspan {
@@ -59,6 +60,10 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const EngineFactory& engine
   if (options.busy_poll < Duration::zero() || options.busy_poll > kLongestBusyPoll) {
     return Error(errc::invalid_argument, options.name + ": busy_poll is between 0 and 10 ms");
   }
+  if (options.max_file_operations == 0 || options.file_operations_at_once == 0) {
+    return Error(errc::invalid_argument,
+                 options.name + ": max_file_operations and file_operations_at_once are at least 1, not 0");
+  }
   std::unique_ptr<EventLoop> loop(new EventLoop(std::move(options)));
   Result<std::unique_ptr<Engine>> made = engine(*loop);
   if (!made) return made.error();
@@ -75,6 +80,11 @@ EventLoop::~EventLoop() {
   pool_.set_available_callback(nullptr);
   take_posted(closed_mark<PostedTask>());  // there are some only when the engine could not be made
   while (ready_first_ != nullptr) pop_ready();
+}
+
+AsyncFiles& EventLoop::files() {
+  if (files_ == nullptr) files_ = std::make_unique<AsyncFiles>(*this);
+  return *files_;
 }
 
 bool EventLoop::in_loop_thread() const noexcept {

@@ -19,6 +19,7 @@
 #include <cstdio>
 
 #include "lib/base/never_destroyed.hpp"
+#include "lib/loop/file_call.hpp"
 #include "linkspan/buffer/mapped_file.hpp"
 
 namespace linkspan {
@@ -93,10 +94,10 @@ class SystemFile final : public File {
     return done;
   }
 
-  Status write_at(const Chain& chain, std::uint64_t offset) override {
+  Status write_at(const Chain& chain, std::uint64_t offset, std::size_t& done) override {
     constexpr std::size_t kIovecs = 256;
     std::array<iovec, kIovecs> vectors;
-    std::size_t done = 0;
+    done = 0;
     std::size_t slice = 0;         // the first one that is not written completely
     std::size_t slice_offset = 0;  // what is written of it
     while (done < chain.size()) {
@@ -187,14 +188,7 @@ class SystemFile final : public File {
 class SystemFiles final : public Files {
  public:
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
-    int flags = O_CLOEXEC;
-    switch (mode) {
-      case OpenMode::read: flags |= O_RDONLY; break;
-      case OpenMode::create_new: flags |= O_RDWR | O_CREAT | O_EXCL; break;
-      case OpenMode::open_or_create: flags |= O_RDWR | O_CREAT; break;
-    }
-    constexpr mode_t kPermissions = 0644;
-    const int descriptor = ::open(path.c_str(), flags, kPermissions);
+    const int descriptor = ::open(path.c_str(), open_flags(mode), mode_t{kNewFilePermissions});
     if (descriptor < 0) return file_error("opening", path);
     auto file = std::make_unique<SystemFile>(descriptor, path);
     struct stat status {};

@@ -34,6 +34,7 @@ Status Offload::start(EventLoop& loop, Helpers::Pace pace, unique_function<void(
           log_exception("loop", "work on a helper thread");
           link->error = make_error_code(errc::handler_failed);
         }
+        work.reset();  // what it holds is the loop's alone when that hears of its end
         const std::lock_guard lock(link->mutex);
         if (link->loop != nullptr) std::move(report).post(*link->loop);
       },

@@ -17,6 +17,7 @@
 namespace linkspan {
 
 class EventLoop;
+class FileCalls;  // lib/loop/file_call.hpp
 
 /// A resource of one loop: created, used and destroyed on its thread. What the library's own work throws here
 /// (std::bad_alloc, when memory for its bookkeeping is out) ends the program: nobody is there to be told.
@@ -45,6 +46,9 @@ class LINKSPAN_API Engine {
 
   /// Aborts everything that is open. Ends are reported by the polls that follow, until idle().
   virtual void stop() noexcept = 0;
+  /// How the engine reads and writes files, if it can; otherwise the loop's helpers do.
+  [[nodiscard]] virtual FileCalls* file_calls() noexcept { return nullptr; }
+
   /// Nothing is open and nothing is in the kernel's hands.
   [[nodiscard]] virtual bool idle() const noexcept = 0;
 };

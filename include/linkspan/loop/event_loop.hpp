@@ -31,6 +31,7 @@
 namespace linkspan {
 
 class BusyPoll;
+class AsyncFiles;
 class Timer;
 class TimerWheel;
 
@@ -49,6 +50,8 @@ struct EventLoopOptions {
   /// spare. Adaptive: a loop whose events come later sleeps at once. Never more loops at a time than the
   /// process may use CPUs; the others sleep.
   Duration busy_poll = Duration::zero();
+  std::size_t max_file_operations = 1024;    ///< at least 1; see AsyncFiles, which refuses beyond it
+  std::size_t file_operations_at_once = 64;  ///< at least 1; the others wait for these
   const Environment* environment = &Environment::system();
   Helpers* helpers = &HelperThreads::system();  ///< for what blocks; they outlive the loop
 
@@ -161,6 +164,8 @@ class LINKSPAN_API EventLoop {
   [[nodiscard]] const Environment& environment() const noexcept { return *options_.environment; }
   [[nodiscard]] BlockPool& pool() noexcept { return pool_; }
   [[nodiscard]] Engine& engine() noexcept { return *engine_; }
+  /// Loop's thread; loop/async_files.hpp.
+  [[nodiscard]] AsyncFiles& files();
   [[nodiscard]] LoopCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const LoopCounters& counters() const noexcept { return counters_; }
   /// What the loop's thread has copied; any thread.
@@ -198,6 +203,7 @@ class LINKSPAN_API EventLoop {
   PostedTask* ready_first_ = nullptr;  // taken from posted_, in order
   PostedTask* ready_last_ = nullptr;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<AsyncFiles> files_;  // made on first use
   bool shut_down_done_ = false;
   std::thread::id thread_;
   int process_;

@@ -5,8 +5,8 @@
 // fsync of files and directories, rename, mappings that are read into memory before they are used.
 // Not for: a loop's thread; every call may block on a disk.
 // Cost: one or two system calls each. Chains are written with pwritev, without copying.
-// Threads: Files may be used from any thread; a File belongs to one thread at a time, but for its const
-// functions, which several may call at once.
+// Threads: Files may be used from any thread. A File belongs to one thread at a time, but its const functions,
+// write_at and sync may be called on several at once.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,12 @@ class LINKSPAN_API File {
   [[nodiscard]] virtual Result<std::uint64_t> size() const = 0;
   /// Reads into `to` from `offset` on; fewer bytes than asked for only at the end of the file.
   [[nodiscard]] virtual Result<std::size_t> read_at(std::span<std::byte> to, std::uint64_t offset) const = 0;
-  /// Writes all of `chain` at `offset`.
-  [[nodiscard]] virtual Status write_at(const Chain& chain, std::uint64_t offset) = 0;
+  /// Writes all of `chain` at `offset`. `written` says how much of it, also after a failure.
+  [[nodiscard]] virtual Status write_at(const Chain& chain, std::uint64_t offset, std::size_t& written) = 0;
+  [[nodiscard]] Status write_at(const Chain& chain, std::uint64_t offset) {
+    std::size_t written = 0;
+    return write_at(chain, offset, written);
+  }
   /// Makes contents and size durable (fsync).
   [[nodiscard]] virtual Status sync() = 0;
   /// `size` bytes from `offset` on as a mapped Slice (see map_file for its rules).

@@ -54,7 +54,8 @@ UringTransport::UringTransport(EventLoop& loop, Socket wake_up, std::unique_ptr<
       wake_up_(std::move(wake_up)),
       buffers_(std::move(buffers)),
       bulk_idle_(loop, [this] { look_after_bulk(); }),
-      ring_(std::move(ring)) {
+      ring_(std::move(ring)),
+      files_(*ring_) {
   send_vectors_.reserve(kSendVectorsKept);
   await_wake_up();
 }
@@ -72,6 +73,7 @@ std::vector<std::string> UringTransport::capabilities() const {
     if (active) names.emplace_back(name);
   };
   add_if(has_receive_classes(), "receive_classes");
+  add_if(files_.knows(FileCall::Kind::read), "files");
   add_if(options_.multishot_accept, "multishot_accept");
   add_if(options_.multishot_receive, "multishot_receive");
   add_if(options_.zero_copy_send, "zero_copy_send");

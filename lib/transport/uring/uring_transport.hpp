@@ -15,6 +15,7 @@
 #include "lib/transport/uring/buffer_ring.hpp"
 #include "lib/transport/uring/ring.hpp"
 #include "lib/transport/uring/send_vector.hpp"
+#include "lib/transport/uring/uring_files.hpp"
 #include "lib/transport/uring/zero_copy_send.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/loop/timer.hpp"
@@ -43,6 +44,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   std::string_view name() const noexcept override { return "io_uring"; }
   std::vector<std::string> capabilities() const override;
   void wake() noexcept override;
+  FileCalls* file_calls() noexcept override { return &files_; }
 
   [[nodiscard]] Ring& ring() noexcept { return *ring_; }
   [[nodiscard]] BufferRing& buffers_for(ReceiveClass receive_class) noexcept {
@@ -73,7 +75,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
   bool wait(Duration timeout) override;
   void memory_returned() override;
-  bool nothing_in_flight() const noexcept override { return zero_copy_sends_.empty(); }
+  bool nothing_in_flight() const noexcept override { return zero_copy_sends_.empty() && files_.idle(); }
 
  private:
   void on_completion(unsigned operation, int result, unsigned flags) override;
@@ -92,6 +94,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   std::unique_ptr<Ring> ring_;
   IntrusiveList<ZeroCopySend, InKernelTag> zero_copy_sends_;  // owned
   bool usage_reports_ = true;
+  UringFiles files_;
   std::vector<std::unique_ptr<SendVector>> send_vectors_;  // of no send; never grows beyond its capacity
 };
 
