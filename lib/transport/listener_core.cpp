@@ -24,8 +24,7 @@ ListenerCore::ListenerCore(TransportCore& transport, Socket socket, ListenerHand
       handler_(&handler),
       socket_(std::move(socket)),
       retry_(transport.loop(), [this] { start_accepting(); }) {
-  const Endpoint local = local_endpoint_of(descriptor());
-  const std::string path = local.unix_path();
+  const std::string path = transport.sockets().local_endpoint(descriptor()).unix_path();
   if (!path.empty() && path.front() != '@') unix_path_ = path;
 }
 
@@ -38,7 +37,7 @@ void ListenerCore::close() noexcept {
   closed_ = true;
   handler_ = nullptr;
   retry_.cancel();
-  if (!unix_path_.empty()) ::unlink(unix_path_.c_str());
+  if (!unix_path_.empty()) transport_.sockets().remove_path(unix_path_);
   stop_accepting();
   bury_if_reaped();
 }
@@ -46,7 +45,7 @@ void ListenerCore::close() noexcept {
 void ListenerCore::bury_if_reaped() {
   if (!closed_ || operations_ != 0 || !socket_) return;
   forget_descriptor();
-  ::close(socket_.release());
+  socket_.close();
   transport_.bury(*this);
 }
 
@@ -56,8 +55,7 @@ void ListenerCore::operation_finished() {
   bury_if_reaped();
 }
 
-void ListenerCore::report_accepted(int accepted) {
-  Socket socket(accepted);
+void ListenerCore::report_accepted(Socket socket) {
   if (handler_ != nullptr) handler_->on_accept(std::move(socket));
 }
 
@@ -106,7 +104,7 @@ void Listener::close() noexcept {
 }
 
 Endpoint Listener::local_endpoint() const {
-  return core_ == nullptr ? Endpoint() : local_endpoint_of(core_->descriptor());
+  return core_ == nullptr ? Endpoint() : core_->transport().sockets().local_endpoint(core_->descriptor());
 }
 
 }  // namespace linkspan

@@ -35,8 +35,7 @@ class ListenerCore : public ListNode<OpenTag> {
   /// The descriptor is about to be closed; nothing is in flight.
   virtual void forget_descriptor() {}
 
-  /// `descriptor` was accepted.
-  void report_accepted(int descriptor);
+  void report_accepted(Socket socket);
   /// Accepting failed. True when it should go on at once; false when it pauses (start_accepting follows
   /// later).
   [[nodiscard]] bool report_accept_error(int error);

@@ -156,7 +156,7 @@ void ReadinessListener::on_ready(Readiness) {
     transport().loop().counters().system_calls.add(1);
     const int accepted = accept_one(descriptor());
     if (accepted >= 0) {
-      report_accepted(accepted);
+      report_accepted(Socket(accepted));
       continue;
     }
     const int error = errno;

@@ -72,10 +72,6 @@ Endpoint endpoint_from(NameFunction function, int descriptor) noexcept {
 
 }  // namespace
 
-Socket::~Socket() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 Result<Socket, std::error_code> make_stream_socket(int family) noexcept {
 #ifdef SOCK_NONBLOCK
   const int descriptor = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -20,7 +20,7 @@ StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
     : transport_(transport),
       handler_(&setup.handler),
       options_(setup.options),
-      descriptor_(setup.socket.release()),
+      socket_(std::move(setup.socket)),
       connected_(setup.peer == nullptr && !setup.error),
       broken_(setup.error),
       connect_to_(std::move(setup.peer)) {
@@ -29,7 +29,6 @@ StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
 
 StreamCore::~StreamCore() {
   if (handle_ != nullptr) handle_->core_ = nullptr;
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 // --- the owner's calls
@@ -74,7 +73,7 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
   if (refused) {
     released_.append(std::move(data));  // a borrow's completion must not run inside this call
   } else {
-    queue_.append(std::move(data), descriptor_);
+    queue_.append(std::move(data), descriptor());
     note_queued();
   }
   if (completion) {
@@ -194,7 +193,7 @@ bool StreamCore::receive_wanted() const noexcept {
 
 bool StreamCore::nothing_unread() const noexcept {
   if (closing_) return true;
-  return held_.empty() && (receive_ended_ || unread_bytes(descriptor_) == 0);
+  return held_.empty() && (receive_ended_ || transport_.sockets().unread_bytes(descriptor()) == 0);
 }
 
 // Decides what can be decided; every path that changes something ends here. After flush() service() does it.
@@ -211,7 +210,7 @@ void StreamCore::settle() {
   if (closed_ || ending_) return;
   if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queue_.empty() && !sending_) {
     shutdown_done_ = true;
-    ::shutdown(descriptor_, SHUT_WR);
+    transport_.sockets().end_sending(descriptor());
     if (closing_) start_deadline(options_.linger);
   }
   if (aborting_) {
@@ -248,8 +247,7 @@ void StreamCore::report_connected(int error) {
     fail_to_open(system_error_code(error));
     return;
   }
-  if (const Status status =
-          set_quick_ack(descriptor_, peer_endpoint_of(descriptor_).family(), options_.socket);
+  if (const Status status = transport_.sockets().set_connected_options(descriptor(), options_.socket);
       !status) {
     log(LogLevel::warning, "transport", status.error().message());
     fail_to_open(status.error().code);
@@ -325,7 +323,7 @@ void StreamCore::fail_sending(std::error_code error) {
 
 StreamCore::SendStep StreamCore::send_step() {
   transport_.loop().counters().system_calls.add(1);
-  const SendQueue::Sent sent = queue_.send_next(descriptor_, transport_.loop().pool());
+  const SendQueue::Sent sent = queue_.send_next(descriptor(), transport_.loop().pool());
   if (!sent.error) {
     report_sent(sent.bytes);
     return SendStep::sent;
@@ -408,14 +406,10 @@ void StreamCore::close_if_reaped() {
     mark_dirty();
     return;
   }
-  if (descriptor_ >= 0) {
+  if (socket_) {
     forget_descriptor();
-    if (end_with_reset_) {
-      reset_on_close(descriptor_);
-    } else {
-      never_wait_on_close(descriptor_);
-    }
-    ::close(std::exchange(descriptor_, -1));
+    transport_.sockets().before_close(descriptor(), end_with_reset_);
+    socket_.close();
   }
   released_.clear();
   held_.clear();
@@ -515,10 +509,12 @@ bool Stream::writable() const noexcept {
   return opened(core_).writable();
 }
 Endpoint Stream::local_endpoint() const {
-  return local_endpoint_of(opened(core_).descriptor());
+  const StreamCore& core = opened(core_);
+  return core.transport().sockets().local_endpoint(core.descriptor());
 }
 Endpoint Stream::peer_endpoint() const {
-  return peer_endpoint_of(opened(core_).descriptor());
+  const StreamCore& core = opened(core_);
+  return core.transport().sockets().peer_endpoint(core.descriptor());
 }
 EventLoop& Stream::loop() const noexcept {
   return opened(core_).transport().loop();

@@ -60,7 +60,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   void abandon() noexcept;
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
-  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }
   [[nodiscard]] TransportCore& transport() const noexcept { return transport_; }
 
   // The transport's calls.
@@ -163,7 +163,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   StreamHandler* handler_;    // nullptr once the owner has let go
   Stream* handle_ = nullptr;  // the owner's, told when this goes
   StreamOptions options_;
-  int descriptor_;
+  Socket socket_;
 
   std::uint32_t pauses_ = 1;
   bool connected_ : 1;

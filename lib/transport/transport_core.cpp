@@ -33,7 +33,7 @@ Result<Listener> TransportCore::listen(const Endpoint& endpoint, const ListenOpt
   LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
   if (stopping_)
     return Error(errc::stopped, "listening on " + endpoint.to_string() + ": the loop is stopping");
-  Result<Socket> socket = make_listening_socket(endpoint, options);
+  Result<Socket> socket = sockets_.make_listening(endpoint, options);
   if (!socket) return socket.error();
   ListenerCore& listener = *make_listener(std::move(socket).value(), handler).release();
   listeners_.push_back(listener);
@@ -46,7 +46,7 @@ Stream TransportCore::connect(const Endpoint& endpoint, const StreamOptions& opt
   StreamSetup setup{Socket(), std::make_unique<Endpoint>(endpoint), {}, options, handler};
   if (endpoint.family() == AF_UNSPEC) {
     setup.error = make_error_code(errc::invalid_argument);
-  } else if (Result<Socket> socket = make_connecting_socket(endpoint, options)) {
+  } else if (Result<Socket> socket = sockets_.make_connecting(endpoint, options)) {
     setup.socket = std::move(socket).value();
   } else {
     setup.error = socket.error().code;
@@ -57,7 +57,7 @@ Stream TransportCore::connect(const Endpoint& endpoint, const StreamOptions& opt
 
 Stream TransportCore::open(Socket socket, const StreamOptions& options, StreamHandler& handler) {
   StreamSetup setup{std::move(socket), nullptr, {}, options, handler};
-  if (const Status status = adopt_stream_socket(setup.socket.descriptor(), options.socket); !status) {
+  if (const Status status = sockets_.adopt_stream(setup.socket, options.socket); !status) {
     setup.error = status.error().code;
     log(LogLevel::warning, "transport", "opening a stream: " + status.error().message());
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "lib/transport/listener_core.hpp"
+#include "lib/transport/socket_system.hpp"
 #include "lib/transport/stream_core.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/transport/transport.hpp"
@@ -18,7 +19,8 @@ namespace linkspan {
 
 class TransportCore : public Transport {
  public:
-  explicit TransportCore(EventLoop& loop) noexcept : loop_(loop) {}
+  explicit TransportCore(EventLoop& loop, SocketSystem& sockets = kernel_sockets()) noexcept
+      : loop_(loop), sockets_(sockets) {}
   ~TransportCore() override;
 
   Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
@@ -33,6 +35,7 @@ class TransportCore : public Transport {
   void memory_available() noexcept final;
 
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
+  [[nodiscard]] SocketSystem& sockets() const noexcept { return sockets_; }
 
   void add_dirty(StreamCore& stream) noexcept;
   void add_starved(StreamCore& stream) noexcept;
@@ -62,6 +65,7 @@ class TransportCore : public Transport {
   void delete_buried() noexcept;
 
   EventLoop& loop_;
+  SocketSystem& sockets_;
   IntrusiveList<StreamCore, OpenTag> streams_;
   IntrusiveList<ListenerCore, OpenTag> listeners_;
   IntrusiveList<StreamCore, DirtyTag> dirty_;

@@ -4,7 +4,7 @@
 // Socket: an open descriptor with one owner, on its way to a stream: accepted by a listener, or made
 // elsewhere.
 // Not for: input and output; give it to Transport::open.
-// Cost: an int.
+// Cost: 16 bytes.
 // Threads: a value; it may be handed to another thread.
 #pragma once
 
@@ -14,28 +14,41 @@
 
 namespace linkspan {
 
+/// Where the descriptors of sockets that are not the kernel's live, such as those of a simulated network.
+class LINKSPAN_API SocketSpace {
+ public:
+  virtual ~SocketSpace();
+  virtual void close_socket(int descriptor) noexcept = 0;
+};
+
 class LINKSPAN_API Socket {
  public:
   Socket() noexcept = default;
-  /// Takes over an open descriptor.
-  explicit Socket(int descriptor) noexcept : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(other.release()) {}
+  /// Takes over an open descriptor of `space`, or of the kernel.
+  explicit Socket(int descriptor, SocketSpace* space = nullptr) noexcept
+      : descriptor_(descriptor), space_(space) {}
+  Socket(Socket&& other) noexcept : descriptor_(other.release()), space_(other.space_) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
+    std::swap(space_, other.space_);
     return *this;
   }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
-  /// Closes the descriptor.
-  ~Socket();
+  ~Socket() { close(); }
 
   explicit operator bool() const noexcept { return descriptor_ >= 0; }
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  /// nullptr: the kernel.
+  [[nodiscard]] SocketSpace* space() const noexcept { return space_; }
+  /// Closes the descriptor; again: no effect.
+  void close() noexcept;
   /// The descriptor, which is the caller's to close from now on.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_ = -1;
+  SocketSpace* space_ = nullptr;  // outlives this
 };
 
 }  // namespace linkspan

@@ -49,7 +49,7 @@ void UringListener::on_completion(unsigned operation, int result, unsigned flags
     if (!more) accept_ = Accept::idle;
     bool go_on = true;
     if (result >= 0) {
-      report_accepted(result);  // and closed again, if the listener is
+      report_accepted(Socket(result));  // and closed again, if the listener is
     } else if (result != -ECANCELED) {
       go_on = report_accept_error(-result);
     }
