@@ -41,13 +41,22 @@ Client::Client(LoopGroup& loops, ChannelInitializer initializer, ChannelOptions 
 
 ChannelRef Client::connect(std::vector<Endpoint> endpoints, ConnectDone done) const {
   LINKSPAN_ASSERT(!endpoints.empty(), "there is an endpoint to connect to");
+  return start({}, std::move(endpoints), std::move(done));
+}
+
+ChannelRef Client::connect(std::string_view name, ConnectDone done) const {
+  return start(std::string(name), {}, std::move(done));
+}
+
+ChannelRef Client::start(std::optional<std::string> name, std::vector<Endpoint> endpoints,
+                         ConnectDone done) const {
   EventLoop* const* single = std::get_if<EventLoop*>(&loops_);
   EventLoop& loop = single != nullptr ? **single : std::get<LoopGroup*>(loops_)->next();
 
   auto state = std::make_shared<detail::ChannelState>(loop, options_.stream.high_watermark_bytes);
   ChannelRef ref(state);
   auto setup = std::make_unique<StreamChannel::ConnectSetup>(StreamChannel::ConnectSetup{
-      std::move(endpoints), options_, initializer_, std::move(done), std::move(state)});
+      std::move(name), std::move(endpoints), options_, initializer_, std::move(done), std::move(state)});
   if (loop.in_loop_thread()) {
     connect_here(loop, *setup);
   } else if (loop.post([&loop, raw = setup.get()] {

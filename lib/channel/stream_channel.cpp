@@ -33,7 +33,11 @@ void StreamChannel::connect(EventLoop& loop, ConnectSetup setup) {
   auto* channel = new StreamChannel(loop, setup.options);
   channel->connecting_ = std::make_unique<Connecting>();
   channel->connecting_->setup = std::move(setup);
-  channel->connect_next();
+  if (channel->connecting_->setup.name) {
+    channel->resolve();
+  } else {
+    channel->connect_next();
+  }
   channel->attach(channel->connecting_->setup.state);
   channel->initialize(channel->connecting_->setup.initializer);
 }
@@ -45,6 +49,19 @@ void StreamChannel::destroy() noexcept {
 }
 
 // --- connecting -------------------------------------------------------------------------------------------
+
+void StreamChannel::resolve() {
+  const auto resolved = [this](Result<std::vector<Endpoint>> endpoints) {
+    const std::unique_ptr<Resolution> done = std::move(connecting_->resolution);
+    if (endpoints) {
+      connecting_->setup.endpoints = std::move(endpoints).value();
+      connect_next();
+    } else {
+      on_closed(connecting_->given_up ? make_error_code(errc::aborted) : endpoints.error().code, {});
+    }
+  };
+  connecting_->resolution = std::make_unique<Resolution>(loop(), *connecting_->setup.name, resolved);
+}
 
 void StreamChannel::connect_next() {
   const ConnectSetup& setup = connecting_->setup;
@@ -116,8 +133,9 @@ void StreamChannel::send_marker(WriteDone done) {
   } else if (!connecting_->shut_down) {
     connecting_->writes.push_back({{}, std::move(done)});
   } else {
-    stream_write(
-        {}, [done = std::move(done)](std::error_code) mutable { done(make_error_code(errc::shut_down)); });
+    connecting_->writes.push_back({{}, [done = std::move(done)](std::error_code) mutable {
+                                     if (done) done(make_error_code(errc::shut_down));
+                                   }});
   }
 }
 
@@ -145,7 +163,11 @@ void StreamChannel::do_close(Duration deadline) {
 
 void StreamChannel::do_abort() {
   if (connecting_ != nullptr) connecting_->given_up = true;
-  stream_.abort();
+  if (stream_) {
+    stream_.abort();
+  } else {
+    connecting_->resolution->cancel();
+  }
 }
 
 void StreamChannel::do_read(bool wanted) {
@@ -161,11 +183,11 @@ std::size_t StreamChannel::unsent_bytes() const noexcept {
 }
 
 Endpoint StreamChannel::local_endpoint() const {
-  return closed() ? Endpoint() : stream_.local_endpoint();
+  return stream_ ? stream_.local_endpoint() : Endpoint();
 }
 
 Endpoint StreamChannel::peer_endpoint() const {
-  return closed() ? Endpoint() : stream_.peer_endpoint();
+  return stream_ ? stream_.peer_endpoint() : Endpoint();
 }
 
 }  // namespace linkspan

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/client.hpp"
+#include "linkspan/transport/resolution.hpp"
 #include "linkspan/transport/socket.hpp"
 #include "linkspan/transport/stream.hpp"
 
@@ -33,6 +35,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
                              const ChannelInitializer& initializer, std::shared_ptr<ChannelOwner> owner);
 
   struct ConnectSetup {
+    std::optional<std::string> name;  // that the endpoints are still to be found for
     std::vector<Endpoint> endpoints;  // to be tried in this order; at least one
     ChannelOptions options;
     ChannelInitializer initializer;
@@ -47,6 +50,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
  private:
   struct Connecting {
     ConnectSetup setup;
+    std::unique_ptr<Resolution> resolution;  // while there is no stream
     std::size_t next_endpoint = 0;
     bool given_up = false;                   // closed or aborted meanwhile
     std::optional<Duration> close_deadline;  // close() is to follow the queued writes
@@ -81,6 +85,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void on_write_closed(std::error_code error) override { report_write_closed(error); }
   void on_closed(std::error_code error, Chain&& unsent) override;
 
+  void resolve();
   void connect_next();
   void stream_write(Chain&& bytes, WriteDone done);
 

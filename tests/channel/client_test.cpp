@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "linkspan/channel/server.hpp"
 #include "tests/channel/handlers.hpp"
 #include "tests/channel/peer.hpp"
+#include "tests/support/helpers.hpp"
 #include "tests/support/log_capture.hpp"
 
 using namespace linkspan;
@@ -210,6 +213,96 @@ TEST_CASE("an initializer that fails ends the attempt with its error") {
     const Client client(loops, [](Channel& channel) { return channel.pipeline().append<Echo>(); });
     client.connect(silent.endpoint(), telling(mailbox));
     CHECK(mailbox.wait(1) == Words{"connect invalid argument"});
+  });
+}
+
+namespace {
+
+// Names are looked up at a gate; the helpers are the test's own.
+struct NameWorld {
+  class Names final : public Resolver {
+   public:
+    Result<std::vector<std::string>> resolve(const std::string& host) override {
+      gate.pass();
+      if (host == "unknown") return Error(errc::unavailable, "no such name");
+      return std::vector<std::string>{"127.0.0.1"};
+    }
+    Gate gate;
+  };
+
+  void on_every_transport(const std::function<void(LoopGroup&)>& body) {
+    for (const std::string_view name : transport_names()) {
+      CAPTURE(name);
+      LoopGroupOptions options;
+      options.loop.environment = &environment;
+      options.loop.helpers = helpers.get();
+      auto group = LoopGroup::create(transport_engine(name).value_or_throw(), options);
+      if (group) body(*group.value());
+    }
+    names.gate.open();
+  }
+
+  Names names;
+  const Environment& system = Environment::system();
+  Environment environment{system.clock, system.random, system.threads, names, system.files};
+  std::unique_ptr<HelperThreads> helpers = HelperThreads::create().value_or_throw();
+};
+
+}  // namespace
+
+TEST_CASE("a client connects by name, and what is written meanwhile is sent") {
+  on_every_transport(2, [](LoopGroup& loops) {
+    const Server server = Server::start(loops, counting_options()).value_or_throw();
+    Mailbox mailbox;
+    const Client client(loops, reporting(mailbox));
+    const ChannelRef ref = client.connect("localhost:" + std::to_string(server.local_endpoint().port()));
+    ref.write(std::string("a"));
+    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    CHECK(mailbox.wait(4) == Words{"active", "read 1", "end", "inactive Success"});
+  });
+}
+
+TEST_CASE("a name that cannot be resolved fails the writes, then ends the channel, then reports why") {
+  NameWorld world;
+  world.names.gate.open();
+  world.on_every_transport([](LoopGroup& loops) {
+    Mailbox mailbox;
+    const Client client(loops, reporting(mailbox));
+    ChannelRef ref;
+    CHECK(loops.next().post([&] {
+      ref = client.connect("unknown:80", telling(mailbox));
+      ref.write(std::string("lost"), told(mailbox));
+    }));
+    CHECK(mailbox.wait(3) == Words{"write unavailable", "inactive unavailable", "connect unavailable"});
+    CHECK_FALSE(ref.alive());
+    client.connect("no port", telling(mailbox));
+    CHECK(mailbox.wait(5).back() == "connect invalid argument");
+  });
+}
+
+TEST_CASE("close, abort and the loop's stop end a client that waits for a name, at once") {
+  NameWorld world;
+  world.on_every_transport([](LoopGroup& loops) {
+    Mailbox mailbox;
+    const Client client(loops, reporting(mailbox));
+    client.connect("example:80", telling(mailbox)).close();
+    CHECK(mailbox.wait(2) == Words{"inactive Success", "connect cancelled"});
+    const ChannelRef ref = client.connect("example:80", telling(mailbox));
+    ref.write(std::string("never"), told(mailbox));
+    ref.post([&mailbox](Channel& channel) {
+      CHECK(channel.peer_endpoint() == Endpoint());
+      channel.shutdown_write();
+      channel.flush();
+      channel.abort();
+      mailbox.put("aborted");
+    });
+    CHECK(mailbox.wait(6) == Words{"inactive Success", "connect cancelled", "aborted", "write cancelled",
+                                   "inactive aborted", "connect cancelled"});
+    client.connect("example:80", telling(mailbox)).post([&mailbox](Channel&) { mailbox.put("waits"); });
+    mailbox.wait(7);
+    loops.stop();
+    loops.wait();
+    CHECK(mailbox.wait(9).back() == "connect cancelled");
   });
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <stdexcept>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "linkspan/base/log.hpp"
 #include "linkspan/loop/async_files.hpp"
 #include "support/log_capture.hpp"
 #include "support/slices.hpp"
@@ -110,6 +112,16 @@ std::string contents_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+void read_front(EventLoop& loop, const std::string& path, std::function<void(Slice)> use) {
+  loop.files().open(path, OpenMode::read, [&loop, use](Result<AsyncFile> file) {
+    if (!file) return log(LogLevel::error, "program", file.error().message());
+    constexpr std::size_t kSize = 4096;
+    file.value().read(loop.pool().allocate(kSize), kSize, 0, [use](Block block, Result<std::size_t> bytes) {
+      if (bytes) use(std::move(block).freeze_all(bytes.value()));
+    });
+  });
+}
+
 // How many descriptors of this process refer to `path`.
 int descriptors_of(const std::string& path) {
   int count = 0;
@@ -197,6 +209,16 @@ TEST_CASE("reading at the end of a file gives what there is") {
     run(world, outcome, [&] { file.read(Block(), 0, 3, outcome.read()); });
     CHECK_FALSE(outcome.error);
     CHECK(outcome.bytes == 0);
+  });
+}
+
+TEST_CASE("a file is read with a handle that its opener does not keep") {
+  for_each_transport([](World& world) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.write("data", "contents");
+    std::string read;
+    read_front(world.loop(), path, [&](Slice slice) { read = slice.view(); });
+    world.run_until([&] { return read == "contents"; });
   });
 }
 

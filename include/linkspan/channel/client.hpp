@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Client: connects channels to endpoints.
-// Not for: names; resolve_endpoints makes endpoints of them.
+// Client: connects channels to endpoints, or to what a name stands for.
+// Not for: looking names up; see Resolution.
 // Cost: a value; the channels do not need it once they are made.
 // Threads: connect may be called on any thread.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <variant>
 #include <vector>
@@ -37,8 +40,13 @@ class LINKSPAN_API Client {
   ChannelRef connect(const Endpoint& endpoint, ConnectDone done = nullptr) const {
     return connect(std::vector{endpoint}, std::move(done));
   }
+  /// The same with the endpoints that "host:port" stands for: a Resolution with its default timeout comes
+  /// first, and its error is `done`'s.
+  ChannelRef connect(std::string_view name, ConnectDone done = nullptr) const;
 
  private:
+  ChannelRef start(std::optional<std::string> name, std::vector<Endpoint> endpoints, ConnectDone done) const;
+
   std::variant<EventLoop*, LoopGroup*> loops_;
   ChannelInitializer initializer_;
   ChannelOptions options_;

@@ -5,8 +5,8 @@
 // fsync of files and directories, rename, mappings that are read into memory before they are used.
 // Not for: a loop's thread; every call may block on a disk.
 // Cost: one or two system calls each. Chains are written with pwritev, without copying.
-// Threads: Files may be used from any thread. A File belongs to one thread at a time, but its const functions,
-// write_at and sync may be called on several at once.
+// Threads: Files may be used from any thread. A File belongs to one thread at a time, but its const
+// functions, write_at and sync may be called on several at once.
 #pragma once
 
 #include <cstddef>
