@@ -104,11 +104,19 @@ void FileQueue::start_waiting() {
 void FileQueue::start(FileOperation& operation) {
   begun_.push_back(operation);
   ++begun_count_;
+  const Status started = try_start(operation);
+  if (started) return;
+  --begun_count_;
+  finish_soon(operation, Error(started.error().code, operation.failure(started.error().code).detail + ": " +
+                                                         started.error().detail));
+}
+
+Status FileQueue::try_start(FileOperation& operation) try {
   if (operation.for_engine && calls_ != nullptr && calls_->knows(operation.kind)) {
     calls_->start(operation);
-    return;
+    return std::monostate();
   }
-  Status started = operation.offload.start(
+  return operation.offload.start(
       *loop_, Helpers::Pace::quick,
       [shared = operation.self, &files = loop_->environment().files] {
         shared->outcome = shared->run(files);
@@ -117,10 +125,8 @@ void FileQueue::start(FileOperation& operation) {
         if (error) operation.outcome = operation.failure(error);
         finish(operation);
       });
-  if (started) return;
-  --begun_count_;
-  finish_soon(operation, Error(started.error().code, operation.failure(started.error().code).detail + ": " +
-                                                         started.error().detail));
+} catch (const std::bad_alloc&) {
+  return Error(std::make_error_code(std::errc::not_enough_memory), "it could not be started");
 }
 
 void FileQueue::continue_in_engine(FileOperation& operation) {

@@ -99,6 +99,7 @@ class FileQueue final : public DeferredTask,
   void finish_soon(FileOperation& operation, Error error);
   void start_waiting();
   void start(FileOperation& operation);
+  [[nodiscard]] Status try_start(FileOperation& operation);
   void report(FileOperation& operation, Status status, FileOperation::End end) noexcept;
 
   EventLoop* loop_;   // nullptr once it is gone

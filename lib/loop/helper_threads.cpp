@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,14 +38,22 @@ struct HelperThreads::State {
   // For the job that is queued last, with the lock. It stays queued if there is another thread to take it.
   Status start_thread_if_needed() {
     if (idle >= startable() || threads.size() == options.max_threads) return std::monostate();
-    threads.reserve(threads.size() + 1);
-    auto thread = options.environment->threads.start(options.thread_name, std::nullopt, [this] { run(); });
+    Result<std::unique_ptr<Thread>> thread = start_thread();
     if (thread) {
       threads.push_back(std::move(thread).value());
     } else if (threads.empty()) {
       return thread.error();
     }
     return std::monostate();
+  }
+
+  Result<std::unique_ptr<Thread>> start_thread() {
+    try {
+      threads.reserve(threads.size() + 1);
+      return options.environment->threads.start(options.thread_name, std::nullopt, [this] { run(); });
+    } catch (const std::bad_alloc&) {
+      return Error(std::make_error_code(std::errc::not_enough_memory), options.thread_name);
+    }
   }
 
   void run() {

@@ -7,13 +7,16 @@
 #include <string>
 #include <utility>
 
+#include "linkspan/loop/async_files.hpp"
 #include "linkspan/loop/event_loop.hpp"
 #include "linkspan/loop/loop_group.hpp"
 #include "linkspan/loop/timer.hpp"
+#include "linkspan/transport/resolution.hpp"
 #include "linkspan/transport/transport.hpp"
 #include "out_of_memory/failing_allocations.hpp"
 #include "support/engines.hpp"
 #include "support/fake_clock.hpp"
+#include "support/helpers.hpp"
 
 using namespace linkspan;
 using linkspan::test::EngineScript;
@@ -90,4 +93,38 @@ TEST_CASE("out of memory in a task is an exception like any other: logged, and t
   }));
   loop->run_once(Duration::zero());
   CHECK(loop->counters().failed_callbacks.get() == 1);
+}
+
+TEST_CASE("what cannot be begun throws or completes with an error, never both, whichever allocation fails") {
+  test::ManualHelpers helpers;
+  EngineScript script;
+  script.timeouts.reserve(10'000);
+  EventLoopOptions options;
+  options.helpers = &helpers;
+  const auto loop = test::null_loop(script, options);
+  AsyncFiles& files = loop->files();
+  std::unique_ptr<Resolution> resolution;
+  int calls = 0;
+  bool threw = false;
+  const auto check = [&](bool) {
+    helpers.run_all();
+    loop->run_once(Duration::zero());
+    CHECK(calls == (threw ? 0 : 1));
+    calls = 0;
+  };
+  const std::string missing = "/nowhere/at/all/but/long/enough/for/the/heap";
+  CHECK(fail_each_allocation(
+            [&] {
+              threw = true;
+              files.sync_directory(missing, [&](Status) { ++calls; });
+              threw = false;
+            },
+            check) != 0);
+  CHECK(fail_each_allocation(
+            [&] {
+              threw = true;
+              resolution = std::make_unique<Resolution>(*loop, "localhost:80", [&](auto&&) { ++calls; });
+              threw = false;
+            },
+            check) != 0);
 }

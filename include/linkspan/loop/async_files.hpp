@@ -4,8 +4,9 @@
 // AsyncFiles: files for a loop, which never waits for a disk: on io_uring in the loop's own ring, elsewhere,
 // and for what the ring cannot do, on the loop's helper threads over the Environment's Files.
 // EventLoop::files() gives a loop's.
-// Not for: threads that may block (Files), and sending files to sockets without looking at them (map_file).
-// Cost: an operation is one allocation, and an entry of the ring or a job of a helper thread. Nothing is copied.
+// Not for: threads that may block (Files), and sending files to sockets (Stream::write_file).
+// Cost: an operation is an allocation, and an entry of the ring or a job of a helper thread. Nothing is
+// copied.
 // Threads: the loop's.
 #pragma once
 

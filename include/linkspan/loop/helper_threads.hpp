@@ -55,7 +55,7 @@ class LINKSPAN_API HelperThreads final : public Helpers {
   HelperThreads(const HelperThreads&) = delete;
   HelperThreads& operator=(const HelperThreads&) = delete;
 
-  /// Those of the program, with the default options; they live for ever.
+  /// Those of the program, with the default options; they live for ever, but do not survive a fork.
   [[nodiscard]] static HelperThreads& system();
 
   /// Jobs begin in the order of the calls, but the slow ones use at most half of the threads (one, if there
