@@ -27,6 +27,7 @@ std::string_view to_string(CopyPlace place) noexcept {
     case CopyPlace::marshal: return "marshal";
     case CopyPlace::write: return "write";
     case CopyPlace::receive: return "receive";
+    case CopyPlace::receive_into: return "receive_into";
     case CopyPlace::below_threshold: return "below_threshold";
     case CopyPlace::unshare: return "unshare";
     case CopyPlace::file: return "file";

@@ -5,10 +5,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "lib/transport/descriptor_message.hpp"
 #include "lib/transport/readiness_transport.hpp"
 #include "lib/transport/socket_ops.hpp"
 
@@ -18,6 +19,8 @@ namespace {
 // One tick of one stream, so that others get their turn.
 constexpr std::size_t kSendsPerTick = 4;
 constexpr std::size_t kReceivesPerTick = 8;
+// recv takes at most 2^31 - 1 bytes, rounded down to pages on Linux.
+constexpr std::size_t kReceiveBytes = std::size_t{1} << 30;
 // A receive that brings this much is followed by another one at once.
 constexpr std::size_t kMuchBytes = 64 * 1024;
 constexpr std::size_t kAcceptsPerTick = 64;
@@ -84,6 +87,9 @@ void ReadinessStream::on_readable() {
 
 // True when there is likely to be more: the block was filled, or much came.
 bool ReadinessStream::receive_once() {
+  if (const std::span<std::byte> memory = receive_memory(); !memory.empty()) {
+    return receive_into_memory(memory);
+  }
   const auto [block, receive_class] = readiness_transport().receive_block(sizer_.receive_class());
   if (!block) {
     waits_to_read_ = false;
@@ -91,21 +97,50 @@ bool ReadinessStream::receive_once() {
     report_no_buffer();
     return false;
   }
-  transport().loop().counters().system_calls.add(1);
-  const ssize_t received = ::recv(descriptor(), block.data(), block.size(), 0);
-  if (received == 0) {
-    report_receive_end();
-    return false;
-  }
-  if (received < 0) {
-    if (errno != EAGAIN && errno != EINTR) report_receive_error(errno);
-    return false;
-  }
-  const auto size = static_cast<std::size_t>(received);
+  std::vector<Socket> descriptors;
+  const std::size_t size = receive(block.writable(), descriptors);
+  if (size == 0) return false;
   const bool filled = size == block.size();
   sizer_.received(size, filled);
-  report_received(Chain(take_received(block, size, receive_class, transport().loop().pool())));
+  report_received(Chain(take_received(block, size, receive_class, transport().loop().pool())),
+                  std::move(descriptors));
   return filled || size >= kMuchBytes;
+}
+
+bool ReadinessStream::receive_into_memory(std::span<std::byte> memory) {
+  std::vector<Socket> descriptors;
+  const std::size_t size = receive(memory.first(std::min(memory.size(), kReceiveBytes)), descriptors);
+  if (size == 0) return false;
+  report_received_into(size, std::move(descriptors));
+  return size == memory.size() || size >= kMuchBytes;
+}
+
+// 0: there is nothing to be taken; why was reported.
+std::size_t ReadinessStream::receive(std::span<std::byte> memory, std::vector<Socket>& descriptors) {
+  transport().loop().counters().system_calls.add(1);
+  const std::size_t most = receive_descriptors();
+  ssize_t received = 0;
+  if (most == 0) {
+    received = ::recv(descriptor(), memory.data(), memory.size(), 0);
+  } else {
+    DescriptorMessage message;
+    received = ::recvmsg(descriptor(), &message.to_receive(memory, most), DescriptorMessage::kReceiveFlags);
+    if (received >= 0) {
+      Result<std::vector<Socket>, std::error_code> taken = message.take(most);
+      if (!taken) {
+        report_receive_failure(taken.error());
+        return 0;
+      }
+      descriptors = std::move(taken).value();
+    }
+  }
+  if (received > 0) return static_cast<std::size_t>(received);
+  if (received == 0) {
+    report_receive_end();
+  } else if (errno != EAGAIN && errno != EINTR) {
+    report_receive_error(errno);
+  }
+  return 0;
 }
 
 void ReadinessStream::start_send() {

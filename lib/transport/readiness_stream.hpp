@@ -30,6 +30,8 @@ class ReadinessStream final : public StreamCore, private ReadyTarget {
   void on_writable_again();
   void on_error();
   bool receive_once();
+  bool receive_into_memory(std::span<std::byte> memory);
+  [[nodiscard]] std::size_t receive(std::span<std::byte> memory, std::vector<Socket>& descriptors);
   void update_watch();
   [[nodiscard]] ReadinessTransport& readiness_transport() const noexcept;
 

@@ -15,6 +15,7 @@
 #include <limits>
 #include <utility>
 
+#include "lib/transport/descriptor_message.hpp"
 #include "lib/transport/socket_ops.hpp"
 #include "linkspan/base/error.hpp"
 
@@ -87,10 +88,13 @@ bool has_to_be_read(int error) noexcept {
 
 }  // namespace
 
-void SendQueue::append(Chain&& data, int number) {
+void SendQueue::append(Chain&& data, std::vector<Socket>&& descriptors, int number) {
   const std::size_t size = data.size();
+  if (!descriptors.empty()) parts_.reserve_one();  // what may throw comes first
   in_flight_.add(data, "write queue", number);
   chain_.append(std::move(data));
+  if (!descriptors.empty())
+    parts_.push_back({end(), size, std::move(descriptors), nullptr, 0, false, Slice()});
   bytes_ += size;
 }
 
@@ -102,17 +106,30 @@ bool SendQueue::can_count(const FileRange& range) const noexcept {
 void SendQueue::append(const FileRange& range) {
   if (range.size == 0) return;
   parts_.push_back(
-      {end(), range.size, range.file.get(), range.offset, range.file->descriptor() < 0, Slice()});
+      {end(), range.size, {}, range.file.get(), range.offset, range.file->descriptor() < 0, Slice()});
   bytes_ += range.size;
 }
 
 SendQueue::Sent SendQueue::send_next(int socket, BlockAllocator& allocator) {
-  if (!next_is_memory()) return send_file(parts_.front(), socket, allocator);
+  if (next_is_memory()) return send_memory(socket, chain_bytes(), {});
+  Part& part = parts_.front();
+  if (part.descriptors.empty()) return send_file(part, socket, allocator);
+  return send_memory(socket, part.size, part.descriptors);
+}
+
+SendQueue::Sent SendQueue::send_memory(int socket, std::size_t bytes, std::span<const Socket> descriptors) {
   std::array<iovec, kSendSlices> vectors;
-  msghdr message{};
-  message.msg_iov = vectors.data();
-  message.msg_iovlen = chain_.export_iovec(vectors, std::min(kSendBytes, chain_bytes())).count;
-  const ssize_t sent = ::sendmsg(socket, &message, kNoSignal);
+  const std::size_t count = chain_.export_iovec(vectors, std::min(kSendBytes, bytes)).count;
+  ssize_t sent = 0;
+  if (descriptors.empty()) {
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    sent = ::sendmsg(socket, &message, kNoSignal);
+  } else {
+    DescriptorMessage message;
+    sent = ::sendmsg(socket, &message.to_send(std::span(vectors).first(count), descriptors), kNoSignal);
+  }
   if (sent < 0) return {0, last_error()};
   return {static_cast<std::size_t>(sent), {}};
 }
@@ -142,9 +159,11 @@ SendQueue::Sent SendQueue::send_file(Part& part, int socket, BlockAllocator& all
 }
 
 Chain SendQueue::accepted(std::size_t bytes) {
-  const bool memory = next_is_memory();
+  const bool with_descriptors = !next_is_memory() && !parts_.front().descriptors.empty();
+  const bool memory = next_is_memory() || with_descriptors;
   begin_ += bytes;
   bytes_ -= bytes;
+  if (with_descriptors) static_cast<void>(parts_.pop_front());  // they went with the first byte
   if (memory) {
     Chain sent = chain_.split_front(bytes);
     in_flight_.remove(bytes);

@@ -2,18 +2,21 @@
 // Copyright The Linkspan authors
 //
 // SendQueue: what a stream has to send: one chain, and among its bytes, at positions in the stream, parts
-// that are no memory: ranges of files. A stream that sends none of them pays for an empty ring. Owned by its
-// stream, on the loop's thread.
+// that are no memory: ranges of files, and descriptors, which travel with the byte there. A stream that sends
+// none of them pays for an empty ring. Owned by its stream, on the loop's thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <system_error>
+#include <vector>
 
 #include "lib/buffer/in_flight.hpp"
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/transport/file_range.hpp"
+#include "linkspan/transport/socket.hpp"
 
 namespace linkspan {
 
@@ -25,14 +28,15 @@ class SendQueue {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
 
-  /// `number` of the stream is for reports.
-  void append(Chain&& data, int number);
+  /// Descriptors go with the first byte, and there is one: as many as a message takes. `number` of the stream
+  /// is for reports.
+  void append(Chain&& data, std::vector<Socket>&& descriptors, int number);
   /// Whether positions can count it: false for what no file can have.
   [[nodiscard]] bool can_count(const FileRange& range) const noexcept;
   /// The file has to stay open until all of the range is accepted or nothing will be sent any more.
   void append(const FileRange& range);
 
-  /// What is next is memory: the first chain_bytes() of chain().
+  /// What is next are chain_bytes() of chain(), and nothing that goes with them.
   [[nodiscard]] bool next_is_memory() const noexcept { return chain_bytes() != 0; }
   [[nodiscard]] const Chain& chain() const noexcept { return chain_; }
   [[nodiscard]] std::size_t chain_bytes() const noexcept {
@@ -54,14 +58,16 @@ class SendQueue {
 
  private:
   struct Part {
-    std::uint64_t position = 0;  // of its first byte that is not sent yet
-    std::uint64_t size = 0;      // from there on
+    std::uint64_t position = 0;       // of its first byte that is not sent yet
+    std::uint64_t size = 0;           // from there on
+    std::vector<Socket> descriptors;  // then `size` bytes of the chain are theirs; without any:
     const File* file = nullptr;
     std::uint64_t offset = 0;  // of the byte at `position`
     bool is_read = false;      // the kernel cannot send from this file
     Slice read;                // by us, from `offset` on
   };
 
+  [[nodiscard]] Sent send_memory(int socket, std::size_t bytes, std::span<const Socket> descriptors);
   [[nodiscard]] Sent send_file(Part& part, int socket, BlockAllocator& allocator);
 
   std::uint64_t begin_ = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/transport/descriptor_message.hpp"
 #include "lib/transport/socket_ops.hpp"
 #include "lib/transport/socket_options.hpp"
 #include "lib/transport/transport_core.hpp"
@@ -24,6 +25,9 @@ StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
       connected_(setup.peer == nullptr && !setup.error),
       broken_(setup.error),
       connect_to_(std::move(setup.peer)) {
+  std::size_t& descriptors = options_.receive_descriptors;
+  if (descriptors != 0 && !transport.sockets().local_endpoint(descriptor()).is_unix()) descriptors = 0;
+  descriptors = std::min(descriptors, DescriptorMessage::kDescriptorsMost);
   mark_dirty();
 }
 
@@ -64,16 +68,33 @@ void StreamCore::note_queued() noexcept {
   if (queue_.bytes() > options_.high_watermark_bytes) writable_ = false;
 }
 
-void StreamCore::write(Chain&& data, WriteCompletion completion) {
+// On top of write_refusal.
+std::error_code StreamCore::descriptor_refusal(const Chain& data,
+                                               const std::vector<Socket>& descriptors) const noexcept {
+  const auto is_none_of_the_kernel = [](const Socket& socket) {
+    return !socket || socket.space() != nullptr;
+  };
+  if (descriptors.empty()) return {};
+  if (data.empty() || std::ranges::any_of(descriptors, is_none_of_the_kernel)) {
+    return make_error_code(errc::invalid_argument);
+  }
+  if (descriptors.size() > DescriptorMessage::kDescriptorsMost) return make_error_code(errc::limit_exceeded);
+  if (!transport_.sockets().local_endpoint(descriptor()).is_unix()) return make_error_code(errc::unavailable);
+  return {};
+}
+
+void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
   assert_open();
-  const std::error_code refused = write_refusal();
+  std::error_code refused = write_refusal();
+  if (!refused) refused = descriptor_refusal(data, descriptors);
   const std::uint64_t begin = queue_.end();
   const bool empty = data.empty() || refused;
   if (completion) writes_.reserve_one();  // what may throw comes first
   if (refused) {
     released_.append(std::move(data));  // a borrow's completion must not run inside this call
+    descriptors.clear();
   } else {
-    queue_.append(std::move(data), descriptor());
+    queue_.append(std::move(data), std::move(descriptors), descriptor());
     note_queued();
   }
   if (completion) {
@@ -82,6 +103,17 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
     return;
   }
   mark_dirty();
+}
+
+void StreamCore::receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {
+  assert_open();
+  LINKSPAN_ASSERT(size <= memory.size(), "what is received fits into the memory");
+  received_.add_memory(std::move(memory), size, std::move(completion));
+  mark_dirty();
+}
+
+std::span<std::byte> StreamCore::receive_memory() noexcept {
+  return reading() ? received_.target() : std::span<std::byte>();
 }
 
 void StreamCore::write_file(FileRange&& range, WriteCompletion completion) {
@@ -193,7 +225,7 @@ bool StreamCore::receive_wanted() const noexcept {
 
 bool StreamCore::nothing_unread() const noexcept {
   if (closing_) return true;
-  return held_.empty() && (receive_ended_ || transport_.sockets().unread_bytes(descriptor()) == 0);
+  return received_.nothing_held() && (receive_ended_ || transport_.sockets().unread_bytes(descriptor()) == 0);
 }
 
 // Decides what can be decided; every path that changes something ends here. After flush() service() does it.
@@ -226,12 +258,17 @@ void StreamCore::settle() {
 }
 
 void StreamCore::deliver() {
-  while (reading() && !held_.empty() && handler_ != nullptr) {
-    Chain data = std::move(held_);
-    handler_->on_read(std::move(data));
+  received_.complete_refused();
+  while (reading() && handler_ != nullptr && received_.deliver_one(*handler_)) {
   }
-  if (closing_) held_.clear();
-  if (reading() && held_.empty() && receive_ended_ && !end_reported_ && !broken_ && !aborting_) {
+  if (closing_) {
+    received_.drop_held();
+    if (!memory_in_kernel_) received_.fail_memory(make_error_code(errc::cancelled));
+  }
+  if (reading() && received_.nothing_held() && receive_ended_) {
+    received_.fail_memory(broken_ ? broken_ : make_error_code(errc::truncated));
+  }
+  if (reading() && received_.idle() && receive_ended_ && !end_reported_ && !broken_) {
     end_reported_ = true;
     if (handler_ != nullptr) handler_->on_end();
   }
@@ -264,17 +301,24 @@ void StreamCore::fail_to_open(std::error_code error) {
   finish(error, false);
 }
 
-void StreamCore::report_received(Chain&& data) {
+void StreamCore::report_received(Chain&& data, std::vector<Socket>&& descriptors) {
   transport_.loop().counters().bytes_received.add(data.size());
   if (closed_ || ending_ || aborting_ || closing_ || handler_ == nullptr) {
     data.clear();
-    return;
-  }
-  if (reading() && held_.empty()) {
+    descriptors.clear();
+  } else if (reading() && received_.idle() && descriptors.empty()) {
     handler_->on_read(std::move(data));
   } else {
-    held_.append(std::move(data));
+    received_.hold(std::move(data), std::move(descriptors));
+    if (reading()) deliver();
   }
+}
+
+void StreamCore::report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors) {
+  transport_.loop().counters().bytes_received.add(bytes);
+  if (!descriptors.empty()) received_.hold(Chain(), std::move(descriptors));
+  received_.received_into(bytes);
+  if (!closed_ && !ending_ && reading()) deliver();
 }
 
 void StreamCore::report_receive_end() {
@@ -290,10 +334,14 @@ void StreamCore::report_receive_error(int error) {
   report_broken(error);
 }
 
-void StreamCore::report_broken(int error) {
+void StreamCore::report_receive_failure(std::error_code error) {
   if (closed_ || ending_) return;
-  if (!broken_) broken_ = stream_error(error);
-  settle();
+  receive_ended_ = true;
+  break_with(error);
+}
+
+void StreamCore::report_broken(int error) {
+  break_with(stream_error(error));
 }
 
 void StreamCore::report_no_buffer() noexcept {
@@ -312,10 +360,10 @@ void StreamCore::report_sent(std::size_t bytes) {
 }
 
 void StreamCore::report_send_error(int error) {
-  fail_sending(stream_error(error));
+  break_with(stream_error(error));
 }
 
-void StreamCore::fail_sending(std::error_code error) {
+void StreamCore::break_with(std::error_code error) {
   if (closed_ || ending_) return;
   if (!broken_) broken_ = error;
   settle();
@@ -337,7 +385,7 @@ StreamCore::SendStep StreamCore::send_step() {
   } else if (sent.error.category() == std::system_category()) {
     report_send_error(sent.error.value());
   } else {
-    fail_sending(sent.error);
+    break_with(sent.error);
   }
   return SendStep::stopped;
 }
@@ -401,8 +449,11 @@ void StreamCore::finish(std::error_code error, bool with_reset) {
 void StreamCore::close_if_reaped() {
   if (closed_ || !ending_ || operations_ != 0) return;
   report_progress();
-  fail_writes(aborting_ ? make_error_code(errc::cancelled) : end_error_);
-  if (!writes_.empty()) {  // a completion wrote again; it was refused, and completes before on_closed
+  const std::error_code cancelled = make_error_code(errc::cancelled);
+  fail_writes(aborting_ ? cancelled : end_error_);
+  received_.complete_refused();
+  received_.fail_memory(aborting_ || !end_error_ ? cancelled : end_error_);
+  if (!writes_.empty() || received_.memory_waits()) {  // of a completion: refused, and over before on_closed
     mark_dirty();
     return;
   }
@@ -412,7 +463,7 @@ void StreamCore::close_if_reaped() {
     socket_.close();
   }
   released_.clear();
-  held_.clear();
+  received_.drop_held();
   closed_ = true;
   Chain unsent = queue_.take_unsent();
   transport_.bury(*this);
@@ -445,6 +496,9 @@ void StreamCore::deadline_passed() {
 
 StreamHandler::~StreamHandler() = default;
 void StreamHandler::on_open() {}
+void StreamHandler::on_descriptors(std::vector<Socket>&& descriptors) {
+  descriptors.clear();
+}
 void StreamHandler::on_write_progress(std::size_t) {}
 void StreamHandler::on_writable() {}
 void StreamHandler::on_write_closed(std::error_code) {}
@@ -485,7 +539,13 @@ void Stream::pause_read() {
   opened(core_).pause_read();
 }
 void Stream::write(Chain&& data, WriteCompletion completion) {
-  opened(core_).write(std::move(data), std::move(completion));
+  opened(core_).write(std::move(data), {}, std::move(completion));
+}
+void Stream::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
+  opened(core_).write(std::move(data), std::move(descriptors), std::move(completion));
+}
+void Stream::receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {
+  opened(core_).receive_into(std::move(memory), size, std::move(completion));
 }
 void Stream::write_file(FileRange&& range, WriteCompletion completion) {
   opened(core_).write_file(std::move(range), std::move(completion));

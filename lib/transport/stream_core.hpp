@@ -15,8 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <system_error>
+#include <vector>
 
+#include "lib/transport/receive_queue.hpp"
 #include "lib/transport/send_queue.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/base/ring_queue.hpp"
@@ -51,8 +54,9 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   // The owner's calls: see Stream.
   void start_read();
   void pause_read();
-  void write(Chain&& data, WriteCompletion completion);
+  void write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion);
   void write_file(FileRange&& range, WriteCompletion completion);
+  void receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion);
   void flush();
   void shutdown_write();
   void close(Duration deadline);
@@ -94,6 +98,11 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   [[nodiscard]] const SendQueue& queue() const noexcept { return queue_; }
   [[nodiscard]] bool receive_wanted() const noexcept;
+  /// The owner's memory that the next bytes belong in; empty: they go to a block of the pool. Stays until
+  /// report_received_into; a backend that has given it to the kernel sets memory_in_kernel_ until it is back.
+  [[nodiscard]] std::span<std::byte> receive_memory() noexcept;
+  /// How many descriptors a message may bring; 0: none are received.
+  [[nodiscard]] std::size_t receive_descriptors() const noexcept { return options_.receive_descriptors; }
   /// There is something to send, and it may be sent. Any report can change it.
   [[nodiscard]] bool send_wanted() const noexcept;
   [[nodiscard]] bool ending() const noexcept { return ending_; }
@@ -102,10 +111,14 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   // What a backend reports. Each may run callbacks; afterwards the stream may be closed (but is still there).
 
   void report_connected(int error);
-  void report_received(Chain&& data);
+  void report_received(Chain&& data, std::vector<Socket>&& descriptors = {});
+  /// `bytes` were received into receive_memory().
+  void report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors = {});
   void report_receive_end();
   /// Receiving failed with `error`: nothing more can be read.
   void report_receive_error(int error);
+  /// What was received cannot be taken: the stream breaks.
+  void report_receive_failure(std::error_code error);
   /// The pool had no block; the transport calls update_receive again when one is back.
   void report_no_buffer() noexcept;
   /// `bytes` of the head of queue() were accepted. They are released.
@@ -127,6 +140,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   /// A send is in the kernel's hands: queued slices must stay, and what it did is not known yet.
   bool sending_ = false;
+  bool memory_in_kernel_ = false;
   std::uint32_t operations_ = 0;
 
  private:
@@ -144,10 +158,12 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   void assert_open() const;
   [[nodiscard]] std::error_code write_refusal() const noexcept;
+  [[nodiscard]] std::error_code descriptor_refusal(const Chain& data,
+                                                   const std::vector<Socket>& descriptors) const noexcept;
   void note_queued() noexcept;
   void fail_to_open(std::error_code error);
   void report_progress();
-  void fail_sending(std::error_code error);
+  void break_with(std::error_code error);
   void complete_writes();
   void fail_writes(std::error_code error);
   void deliver();
@@ -189,7 +205,7 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
 
   SendQueue queue_;                  // not accepted by the kernel yet
   Chain released_;                   // accepted, to be released outside of calls
-  Chain held_;                       // received while paused
+  ReceiveQueue received_;            // not delivered yet
   std::size_t progress_ = 0;         // accepted, not reported yet
   RingQueue<PendingWrite> writes_;   // those with a completion, a file, or without bytes
   std::unique_ptr<Timer> deadline_;  // of connecting, then of closing

@@ -140,6 +140,10 @@ void Recorder::on_read(Chain&& data) {
   }
   record(Event::read);
 }
+void Recorder::on_descriptors(std::vector<Socket>&& sockets) {
+  descriptors.push_back(std::move(sockets));
+  record(Event::descriptors);
+}
 void Recorder::on_end() {
   record(Event::end);
 }

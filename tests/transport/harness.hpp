@@ -59,7 +59,7 @@ void for_each_transport_name(const std::function<void(const Mode&)>& body);
   return Chain(Slice::copy(text));
 }
 
-enum class Event { open, read, end, progress, writable, write_closed, closed };
+enum class Event { open, read, descriptors, end, progress, writable, write_closed, closed };
 
 /// Writes down what happens on a stream.
 class Recorder final : public StreamHandler {
@@ -70,6 +70,7 @@ class Recorder final : public StreamHandler {
   std::error_code write_closed_error;
   std::error_code closed_error;
   std::string unsent;
+  std::vector<std::vector<Socket>> descriptors;
   bool keeps_data = false;  ///< `kept` instead of `received`; `unsent` is not looked at
   Chain kept;
   bool inside_call = false;  ///< set by the test around its own calls
@@ -81,6 +82,7 @@ class Recorder final : public StreamHandler {
 
   void on_open() override;
   void on_read(Chain&& data) override;
+  void on_descriptors(std::vector<Socket>&& sockets) override;
   void on_end() override;
   void on_write_progress(std::size_t bytes) override;
   void on_writable() override;

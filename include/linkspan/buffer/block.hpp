@@ -31,6 +31,14 @@ class LINKSPAN_BUFFER_ABI Block {
       : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(storage) {
     trace_view();
   }
+  /// Memory of somebody else's, all of which can be written to: of a store's page, say. `free_memory` is
+  /// called exactly once, on the thread that drops the Block and the last slice frozen from it; what it
+  /// throws is logged and dropped. If this throws (std::bad_alloc), the memory stays the caller's.
+  template <std::invocable F>
+  [[nodiscard]] static Block adopt(std::span<std::byte> memory, F free_memory) {
+    return Block(*new detail::CallbackStorage<F>(memory, std::move(free_memory), Storage::Access::writable,
+                                                 BufferKind::adopted));
+  }
   Block(Block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),

@@ -25,13 +25,14 @@ enum class CopyPlace : std::uint8_t {
   marshal,          ///< a marshaller copied what could have been referenced
   write,            ///< a transport flattened data on its way out
   receive,          ///< a small receive was copied out so that its large buffer could stay
+  receive_into,     ///< memory to receive into was given after its bytes had come
   below_threshold,  ///< a piece so small that copying is cheaper than a reference
   unshare,          ///< memory was shared and somebody asked to write to it
   file,             ///< a file that the kernel cannot send from was read
   compact,          ///< compact() has given up large blocks that a few bytes kept alive
   user,             ///< the caller asked for a copy: Slice::copy, Chain::to_string, Cursor::copy_to, ...
 };
-inline constexpr std::size_t kCopyPlaces = 9;
+inline constexpr std::size_t kCopyPlaces = 10;
 
 [[nodiscard]] LINKSPAN_API std::string_view to_string(CopyPlace place) noexcept;
 

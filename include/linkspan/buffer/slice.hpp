@@ -186,8 +186,8 @@ LINKSPAN_API void completion_threw() noexcept;
 // drops the last slice may be anywhere, a destructor included, so nothing is thrown at it.
 template <class F>
 struct CallbackStorage final : Storage {
-  CallbackStorage(std::span<const std::byte> bytes, F&& function, BufferKind kind)
-      : Storage(bytes.data(), bytes.size(), Access::read_only, &run, kind), callback(std::move(function)) {}
+  CallbackStorage(std::span<const std::byte> bytes, F&& function, Access access, BufferKind kind)
+      : Storage(bytes.data(), bytes.size(), access, &run, kind), callback(std::move(function)) {}
 
   static void run(Storage* self) noexcept {
     const std::unique_ptr<CallbackStorage> storage(static_cast<CallbackStorage*>(self));
@@ -205,7 +205,8 @@ struct CallbackStorage final : Storage {
 
 template <class F>
 Slice Slice::with_callback(std::span<const std::byte> bytes, F&& callback, BufferKind kind) {
-  auto* storage = new detail::CallbackStorage<F>(bytes, std::move(callback), kind);
+  auto* storage =
+      new detail::CallbackStorage<F>(bytes, std::move(callback), Storage::Access::read_only, kind);
   return {bytes.data(), bytes.size(), StorageRef(*storage)};
 }
 

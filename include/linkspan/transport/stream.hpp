@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/transport/endpoint.hpp"
 #include "linkspan/transport/file_range.hpp"
+#include "linkspan/transport/socket.hpp"
 #include "linkspan/transport/socket_options.hpp"
 
 namespace linkspan {
@@ -49,12 +51,20 @@ struct StreamOptions {
   /// acknowledged it.
   std::size_t zero_copy_bytes = 0;
 
+  /// Unix sockets: how many descriptors one message may bring, at most 253. 0: none; those that are sent all
+  /// the same are closed by the system.
+  std::size_t receive_descriptors = 0;
+
   StreamOptions() = default;
 };
 
 /// Called once for each write: without an error when all its bytes were accepted by the kernel; with the
 /// number of bytes that were accepted otherwise. An empty write completes like any other.
 using WriteCompletion = unique_function<void(std::error_code error, std::size_t accepted_bytes)>;
+
+/// Called once for each receive_into, with the memory: without an error when all its bytes have come; with
+/// the number of bytes that have come, and are at its front, otherwise.
+using ReceiveCompletion = unique_function<void(std::error_code error, Block&& memory, std::size_t bytes)>;
 
 /// What happens on a stream. Implementations must not throw. All calls come from the loop, none inside a call
 /// of the stream; every call of the stream is legal in every callback but on_closed, and so is destroying it.
@@ -66,6 +76,9 @@ class LINKSPAN_API StreamHandler {
   virtual void on_open();
   /// Bytes, never none; they are the handler's for good.
   virtual void on_read(Chain&& data) = 0;
+  /// Descriptors of a message, directly before what brings the byte that they were sent with: the next
+  /// on_read, or completion of a receive_into. They are the handler's; this closes them.
+  virtual void on_descriptors(std::vector<Socket>&& descriptors);
   /// The peer will send no more; once, after all data, only while reading. Writing is still possible.
   virtual void on_end() = 0;
   /// `bytes` more were accepted by the kernel.
@@ -102,8 +115,20 @@ class LINKSPAN_API Stream {
   /// After it returns there is no on_read and no on_end. What the transport has received by then is kept.
   void pause_read();
 
+  /// The next `size` bytes of the stream go to the front of `memory` instead of to on_read: those that are
+  /// here already are copied (CopyPlace::receive_into), what comes later is received there. At most
+  /// kReceivesMost may wait; another one fails with errc::limit_exceeded, and takes nothing from the stream.
+  /// Obeys pause_read. When the peer ends before, errc::truncated; a break completes it with its error, close
+  /// and abort with errc::cancelled. The memory comes back when the kernel no longer writes to it.
+  void receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion);
+  static constexpr std::size_t kReceivesMost = 64;
+
   /// Queues `data`; bytes leave in order. Fails with errc::shut_down after shutdown_write or close.
   void write(Chain&& data, WriteCompletion completion = nullptr);
+  /// Descriptors travel with the first byte of `data`, over unix sockets, and are closed here when they are
+  /// on their way. The write alone fails, and they are closed, with errc::unavailable on other sockets,
+  /// errc::invalid_argument without data or for an empty Socket, errc::limit_exceeded for more than 253.
+  void write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion = nullptr);
   /// Queues a part of a file, in its place among the chains; counts like their bytes. A file that ends before
   /// the range does, or cannot be read, breaks the stream with errc::truncated or the system's error, and
   /// resets it: the peer must not take a part for the whole. errc::limit_exceeded for ranges that no file can

@@ -21,6 +21,9 @@ constexpr std::size_t kSendBytes = std::size_t{1} << 20;
 // Of which the peer has not acknowledged the bytes: more only pin memory.
 constexpr std::size_t kZeroCopySends = 16;
 
+// One receive into memory of the owner's.
+constexpr std::size_t kReceiveBytes = std::size_t{1} << 30;
+
 // Of files, in one tick of one stream, so that others get their turn.
 constexpr std::size_t kStepsPerTick = 4;
 
@@ -84,13 +87,14 @@ void UringStream::update_receive(bool wanted) {
     watch_for_reset();
     return;
   }
-  BufferRing& buffers = wanted_buffers();
+  const std::span<std::byte> memory = receive_memory();
+  BufferRing* const buffers = memory.empty() ? &wanted_buffers() : nullptr;
   if (receive_ == State::armed) {
     // One receive at a time, so that the data stay in order: the other one is armed when this has come back.
-    if (buffers_ != &buffers) cancel_receive();
+    if (buffers_ != buffers) cancel_receive();
   } else if (receive_ == State::idle) {  // a cancelled one's last completion leads here again
-    if (buffers.ready()) {
-      arm_receive(buffers);
+    if (buffers == nullptr || buffers->ready()) {
+      arm_receive(buffers, memory);
     } else {
       report_no_buffer();
       watch_for_reset();
@@ -103,16 +107,33 @@ void UringStream::reset_receive_class() noexcept {
   mark_dirty();
 }
 
-void UringStream::arm_receive(BufferRing& buffers) {
+void UringStream::arm_receive(BufferRing* buffers, std::span<std::byte> memory) {
   io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_recv(&entry, descriptor(), nullptr, 0, 0);
-  if (uring().multishot_receive()) entry.ioprio |= IORING_RECV_MULTISHOT;
-  entry.flags |= IOSQE_BUFFER_SELECT;
-  entry.buf_group = buffers.group();
+  prepare_receive(entry, memory);
+  if (buffers != nullptr) {
+    entry.flags |= IOSQE_BUFFER_SELECT;
+    entry.buf_group = buffers->group();
+  }
   start(entry, kReceive);
   receive_ = State::armed;
-  buffers_ = &buffers;
-  uring().receive_armed(*this, buffers);
+  buffers_ = buffers;
+  memory_in_kernel_ = buffers == nullptr;
+  if (buffers != nullptr) uring().receive_armed(*this, *buffers);
+}
+
+void UringStream::prepare_receive(io_uring_sqe& entry, std::span<std::byte> memory) {
+  memory = memory.first(std::min(memory.size(), kReceiveBytes));
+  if (receive_descriptors() != 0) {
+    // One message at a time: its control data lie outside of the ring's blocks.
+    if (receive_message_ == nullptr) receive_message_ = std::make_unique<DescriptorMessage>();
+    io_uring_prep_recvmsg(&entry, descriptor(), &receive_message_->to_receive(memory, receive_descriptors()),
+                          DescriptorMessage::kReceiveFlags);
+  } else if (!memory.empty()) {
+    io_uring_prep_recv(&entry, descriptor(), memory.data(), memory.size(), MSG_WAITALL);
+  } else {
+    io_uring_prep_recv(&entry, descriptor(), nullptr, 0, 0);
+    if (uring().multishot_receive()) entry.ioprio |= IORING_RECV_MULTISHOT;
+  }
 }
 
 void UringStream::cancel_receive() {
@@ -126,6 +147,17 @@ void UringStream::on_received(int result, unsigned flags) {
     receive_ = State::idle;
     ListNode<BulkTag>::unlink();
   }
+  const bool into_memory = std::exchange(memory_in_kernel_, false);
+  std::vector<Socket> descriptors;
+  std::error_code cut_off;
+  if (receive_message_ != nullptr && result >= 0) {
+    Result<std::vector<Socket>, std::error_code> taken = receive_message_->take(receive_descriptors());
+    if (taken) {
+      descriptors = std::move(taken).value();
+    } else {
+      cut_off = taken.error();
+    }
+  }
   Slice data;
   if ((flags & IORING_CQE_F_BUFFER) != 0) {
     const auto size = static_cast<std::size_t>(std::max(result, 0));
@@ -135,8 +167,12 @@ void UringStream::on_received(int result, unsigned flags) {
   } else if (result == -ENOBUFS && buffers_ == &wanted_buffers()) {
     buffers_->ran_out();
   }
-  if (result > 0) {
-    report_received(Chain(std::move(data)));
+  if (cut_off) {
+    report_receive_failure(cut_off);
+  } else if (result > 0 && into_memory) {
+    report_received_into(static_cast<std::size_t>(result), std::move(descriptors));
+  } else if (result > 0) {
+    report_received(Chain(std::move(data)), std::move(descriptors));
   } else if (result == 0) {
     report_receive_end();
   } else if (result != -ENOBUFS && result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
@@ -178,8 +214,8 @@ void UringStream::on_watch(int result, unsigned flags) {
 // ---------------------------------------------------------------------------------------------------------
 
 void UringStream::start_send() {
-  // Files are sent here and now: the ring has a splice, which needs a pipe and a worker thread, and is no
-  // faster. Callbacks may have started a send meanwhile.
+  // Files, and chains with descriptors, are sent here and now: the ring has a splice, which needs a pipe and
+  // a worker thread, and is no faster. Callbacks may have started a send meanwhile.
   for (std::size_t steps = 0; !sending_ && !waits_to_write_ && send_wanted(); ++steps) {
     if (queue().next_is_memory()) {
       send_memory();

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "lib/transport/descriptor_message.hpp"
 #include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/stream_core.hpp"
 #include "lib/transport/uring/uring_transport.hpp"
@@ -48,7 +49,8 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
     return uring().buffers_for(sizer_.receive_class());
   }
   void cancel(Operation operation);
-  void arm_receive(BufferRing& buffers);
+  void arm_receive(BufferRing* buffers, std::span<std::byte> memory);
+  void prepare_receive(io_uring_sqe& entry, std::span<std::byte> memory);
   void cancel_receive();
   void watch_for_reset();
 
@@ -64,12 +66,13 @@ class UringStream final : public StreamCore, public CompletionTarget, public Lis
   // The kernel's until their completions.
   std::unique_ptr<Endpoint> connecting_to_;
   std::unique_ptr<SendVector> send_vector_;
+  std::unique_ptr<DescriptorMessage> receive_message_;  // of streams that receive descriptors
 
   IntrusiveList<ZeroCopySend, OfStreamTag> zero_copy_sends_;  // whose notifications are to come
   std::size_t zero_copy_bytes_;                               // 0: none
   std::uint32_t zero_copy_count_ = 0;
 
-  BufferRing* buffers_ = nullptr;  // those of the last receive
+  BufferRing* buffers_ = nullptr;  // those of the last receive; none: it was into the owner's memory
   State receive_ = State::idle;
   ReceiveSizer sizer_;
   bool watching_ = false;
