@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "lib/transport/descriptor_message.hpp"
@@ -336,6 +337,11 @@ void StreamCore::report_receive_error(int error) {
 
 void StreamCore::report_receive_failure(std::error_code error) {
   if (closed_ || ending_) return;
+  log(LogLevel::warning, "transport",
+      "a stream breaks: not all descriptors of a message could be received, "
+      "StreamOptions::receive_descriptors "
+      "is " +
+          std::to_string(options_.receive_descriptors) + ": " + error.message());
   receive_ended_ = true;
   break_with(error);
 }

@@ -190,3 +190,27 @@ TEST_CASE("a block has headroom while no slice of it is alive") {
   CHECK(block.size() == 10);
   CHECK(Block().headroom() == 0);
 }
+
+TEST_CASE("a block over adopted memory is written in place, and gives it back once, with the last slice") {
+  std::string memory(100, '.');
+  int released = 0;
+  const auto adopt = [&] {
+    return Block::adopt(std::as_writable_bytes(std::span(memory)), [&released] { ++released; });
+  };
+  {
+    Block block = adopt();
+    CHECK(block.size() == 100);
+    CHECK(block.data() == reinterpret_cast<std::byte*>(memory.data()));
+    block.data()[0] = std::byte{'x'};
+    const Slice front = block.freeze(1);
+    block.reset();
+    CHECK(released == 0);
+    CHECK(front.view() == "x");
+  }
+  CHECK(released == 1);
+  CHECK(memory[0] == 'x');
+  Slice slice = adopt().freeze_all(50);
+  const Block again = Block::make_unique(std::move(slice));
+  CHECK(again.size() == 50);
+  CHECK(released == 1);
+}

@@ -129,7 +129,9 @@ void UringStream::prepare_receive(io_uring_sqe& entry, std::span<std::byte> memo
     io_uring_prep_recvmsg(&entry, descriptor(), &receive_message_->to_receive(memory, receive_descriptors()),
                           DescriptorMessage::kReceiveFlags);
   } else if (!memory.empty()) {
-    io_uring_prep_recv(&entry, descriptor(), memory.data(), memory.size(), MSG_WAITALL);
+    // Again and again, without MSG_WAITALL: hit by a reset, that reports what came before and loses the
+    // error.
+    io_uring_prep_recv(&entry, descriptor(), memory.data(), memory.size(), 0);
   } else {
     io_uring_prep_recv(&entry, descriptor(), nullptr, 0, 0);
     if (uring().multishot_receive()) entry.ioprio |= IORING_RECV_MULTISHOT;
