@@ -133,6 +133,7 @@ TEST_CASE("slow jobs leave half of the threads to others") {
 TEST_CASE("jobs begin in the order of the calls, whatever their pace") {
   World world;
   Gate gate;
+  Gate last;
   std::vector<int> order;
   {
     const auto helpers = world.helpers(1);
@@ -141,7 +142,6 @@ TEST_CASE("jobs begin in the order of the calls, whatever their pace") {
       const Pace pace = i % 3 == 0 ? Pace::slow : Pace::quick;
       CHECK(helpers->submit([&order, i](std::error_code) { order.push_back(i); }, pace).ok());
     }
-    Gate last;
     CHECK(helpers->submit([&](std::error_code) { last.pass(); }, Pace::quick).ok());
     gate.open();
     last.await_arrivals(1);
@@ -178,14 +178,14 @@ TEST_CASE("destruction cancels what has not begun and waits for what has") {
 TEST_CASE("a job is refused when there is no thread, and waits when there is one") {
   World world;
   world.threads.allowed = 0;
+  Gate gate;
+  std::atomic<int> ran{0};
   const auto helpers = world.helpers(2);
   const auto alive = std::make_shared<int>();
   CHECK(helpers->submit([alive](std::error_code) {}, Pace::quick).error().detail == "no thread for helper");
   CHECK(alive.use_count() == 1);
 
   world.threads.allowed = 1;
-  Gate gate;
-  std::atomic<int> ran{0};
   for (int i = 0; i < 3; ++i) {
     CHECK(helpers->submit([&](std::error_code) { gate.pass(), ++ran; }, Pace::quick).ok());
   }
