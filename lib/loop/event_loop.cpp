@@ -99,13 +99,31 @@ void EventLoop::assert_not_forked() const {
 void EventLoop::run() {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
   assert_not_forked();
+  LINKSPAN_ASSERT(!guest_, "a guest is run by its host");
   while (!stopping()) tick(Duration::max(), true);
   shut_down();
 }
 
 void EventLoop::run_once(Duration max_wait) {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
+  LINKSPAN_ASSERT(!guest_, "a guest is run by its host");
   tick(max_wait, true);
+}
+
+bool EventLoop::run_as_guest() {
+  LINKSPAN_ASSERT(in_loop_thread(), "a loop runs on the thread that created it");
+  assert_not_forked();
+  guest_ = true;
+  unattended_ = false;
+  sleeping_.store(false, std::memory_order_relaxed);
+  if (!stopping()) {
+    tick(Duration::max(), true);
+  } else if (!shut_down_done_) {
+    if (!shut_down_begun_) begin_shut_down();
+    if (!tick_in_shut_down()) end_shut_down();
+  }
+  unattended_ = !shut_down_done_;
+  return !shut_down_done_;
 }
 
 void EventLoop::tick(Duration max_wait, bool with_timers) {
@@ -152,7 +170,7 @@ bool EventLoop::poll_or_sleep(Duration wait, bool with_timers) noexcept {
     }
   }
   const bool came = engine_->poll(wait);
-  sleeping_.store(false, std::memory_order_relaxed);
+  if (!guest_) sleeping_.store(false, std::memory_order_relaxed);  // a guest sleeps until its next tick
   return came;
 }
 
@@ -257,16 +275,31 @@ void EventLoop::run_deferred() {
 }
 
 void EventLoop::shut_down() {
+  unattended_ = false;  // ticks come from here
+  if (!shut_down_begun_) begin_shut_down();
+  while (tick_in_shut_down()) {
+  }
+  end_shut_down();
+}
+
+void EventLoop::begin_shut_down() {
   stop_requested_.store(true, std::memory_order_relaxed);
-  constexpr Duration kLookAgain = std::chrono::milliseconds(10);
-  const TimePoint begin = environment().clock.now();
+  shut_down_begun_ = true;
+  shut_down_begin_ = environment().clock.now();
   engine_->stop();
   for (PendingWork* work = pending_work_.first(); work != nullptr; work = pending_work_.next(*work)) {
     work->loop_stops();
   }
-  do {
-    tick(idle() ? Duration::zero() : kLookAgain, false);
-  } while (!idle() && now_ - begin < options_.stop_deadline);
+}
+
+// False when it was the last one.
+bool EventLoop::tick_in_shut_down() {
+  constexpr Duration kLookAgain = std::chrono::milliseconds(10);
+  tick(idle() ? Duration::zero() : kLookAgain, false);
+  return !idle() && now_ - shut_down_begin_ < options_.stop_deadline;
+}
+
+void EventLoop::end_shut_down() {
   if (!idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
   timers_->cancel_all();
 

@@ -17,6 +17,7 @@ Timer::~Timer() {
 void Timer::start(Duration delay) noexcept {
   LINKSPAN_ASSERT(loop_.in_loop_thread(), "a timer is used on its loop's thread");
   loop_.timers_->start(*this, loop_.now(), delay);
+  loop_.need_tick();
 }
 
 void Timer::cancel() noexcept {

@@ -119,7 +119,9 @@ bool TransportCore::idle() const noexcept {
 }
 
 void TransportCore::add_dirty(StreamCore& stream) noexcept {
-  if (!static_cast<ListNode<DirtyTag>&>(stream).linked()) dirty_.push_back(stream);
+  if (static_cast<ListNode<DirtyTag>&>(stream).linked()) return;
+  dirty_.push_back(stream);
+  loop_.need_tick();
 }
 
 void TransportCore::add_starved(StreamCore& stream) noexcept {

@@ -37,8 +37,8 @@ class AsioReactor : public Reactor {
   /// Asio will call back for somebody who still listens.
   [[nodiscard]] bool waits() const noexcept { return asked_ != 0; }
 
-  /// A watch is about to be told.
-  virtual void on_event() {}
+  /// There is something to ask for, from the next wait on.
+  virtual void changed() noexcept {}
 
   [[nodiscard]] int update(Watch& watch) final {
     auto* descriptor = reinterpret_cast<Descriptor*>(watch.registration);
@@ -50,7 +50,9 @@ class AsioReactor : public Reactor {
       descriptor->assign(failure);
       if (failure) return failure.value();
     }
-    if (watch.wants_anything() && !descriptor->linked()) changed_.push_back(*descriptor);
+    if (!watch.wants_anything() || descriptor->linked()) return 0;
+    changed_.push_back(*descriptor);
+    changed();
     return 0;
   }
 
@@ -121,7 +123,6 @@ class AsioReactor : public Reactor {
       if (watch_ == nullptr) return;
       asked_[kind] = false;
       --reactor_.asked_;
-      reactor_.on_event();
       watch_->tell({kind == kRead, kind == kWrite, kind == kError}, kind == kError);
     }
 

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/counter.hpp"
@@ -119,6 +120,10 @@ class LINKSPAN_API EventLoop {
   void run();
   /// One tick that waits at most `max_wait`.
   void run_once(Duration max_wait);
+  /// One tick of a loop that lives inside another event loop, such as AsioLoop's, and the shutdown once
+  /// stop() was called. Its engine does not wait, but has this called again when there is something to do.
+  /// False when the loop has stopped for good.
+  bool run_as_guest();
   /// Any thread, any number of times.
   void stop() noexcept;
 
@@ -149,7 +154,15 @@ class LINKSPAN_API EventLoop {
   /// Runs `task` at the end of this tick, before the engine is polled; nothing happens if it waits already. A
   /// task deferred by a deferred task runs in the next tick. Loop's thread.
   void defer(DeferredTask& task) noexcept {
-    if (!task.linked()) deferred_.push_back(task);
+    if (task.linked()) return;
+    deferred_.push_back(task);
+    need_tick();
+  }
+
+  /// Whoever leaves something to the next tick says so: a guest of another event loop has no tick without a
+  /// reason, and that loop's own callbacks are none. Loop's thread.
+  void need_tick() noexcept {
+    if (std::exchange(unattended_, false)) engine_->wake();
   }
 
   [[nodiscard]] bool in_loop_thread() const noexcept;
@@ -182,6 +195,9 @@ class LINKSPAN_API EventLoop {
   void take_posted(PostedTask* mark) noexcept;
   std::unique_ptr<PostedTask> pop_ready() noexcept;
   void shut_down();
+  void begin_shut_down();
+  bool tick_in_shut_down();
+  void end_shut_down();
   [[nodiscard]] bool idle() const noexcept { return engine_->idle() && pending_work_.empty(); }
   void assert_not_forked() const;
   void tick(Duration max_wait, bool with_timers);
@@ -195,6 +211,8 @@ class LINKSPAN_API EventLoop {
   LoopCounters counters_;
   TimePoint now_;
   bool now_is_old_ = true;
+  bool guest_ = false;
+  bool unattended_ = false;  // a guest between two ticks, of which the second is not asked for yet
   std::unique_ptr<TimerWheel> timers_;
   std::unique_ptr<Timer> trim_timer_;
   std::unique_ptr<BusyPoll> busy_poll_;  // nullptr: off
@@ -204,6 +222,8 @@ class LINKSPAN_API EventLoop {
   PostedTask* ready_last_ = nullptr;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<AsyncFiles> files_;  // made on first use
+  TimePoint shut_down_begin_;
+  bool shut_down_begun_ = false;
   bool shut_down_done_ = false;
   std::thread::id thread_;
   int process_;
