@@ -20,7 +20,7 @@ const msghdr& DescriptorMessage::to_send(std::span<iovec> vectors,
   message_.msg_iov = vectors.data();
   message_.msg_iovlen = vectors.size();
   message_.msg_control = control_.data();
-  message_.msg_controllen = CMSG_SPACE(bytes);
+  message_.msg_controllen = CMSG_LEN(bytes);  // without the padding
   cmsghdr* header = CMSG_FIRSTHDR(&message_);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;

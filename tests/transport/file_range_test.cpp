@@ -42,7 +42,7 @@ class ProgramsFile final : public File {
     for (std::size_t i = 0; i < size; ++i) to[i] = static_cast<std::byte>(rest[i]);
     return size;
   }
-  Status write_at(const Chain&, std::uint64_t) override { return refused(); }
+  Status write_at(const Chain&, std::uint64_t, std::size_t&) override { return refused(); }
   Status sync() override { return refused(); }
   Result<Slice> map(std::uint64_t, std::size_t) const override { return refused(); }
   Status populate(const Slice&) const override { return refused(); }
