@@ -2,6 +2,7 @@
 // Copyright The Linkspan authors
 #include "lib/transport/readiness_transport.hpp"
 
+#include "lib/transport/readiness_datagram.hpp"
 #include "lib/transport/readiness_stream.hpp"
 
 namespace linkspan {
@@ -21,12 +22,22 @@ ReadinessTransport::ReceiveBlock ReadinessTransport::receive_block(ReceiveClass 
   }
 }
 
+std::vector<std::string> ReadinessTransport::capabilities() const {
+  std::vector<std::string> names{"speculative_send", "accept_batches"};
+  add_datagram_capabilities(names);
+  return names;
+}
+
 std::unique_ptr<StreamCore> ReadinessTransport::make_stream(StreamSetup setup) {
   return std::make_unique<ReadinessStream>(*this, std::move(setup));
 }
 
 std::unique_ptr<ListenerCore> ReadinessTransport::make_listener(Socket socket, ListenerHandler& handler) {
   return std::make_unique<ReadinessListener>(*this, std::move(socket), handler);
+}
+
+std::unique_ptr<DatagramCore> ReadinessTransport::make_datagram(DatagramSetup setup) {
+  return std::make_unique<ReadinessDatagram>(*this, std::move(setup));
 }
 
 }  // namespace linkspan

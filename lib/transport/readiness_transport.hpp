@@ -24,7 +24,7 @@ class ReadinessTransport final : public TransportCore {
   ~ReadinessTransport() override { delete_all(); }
 
   std::string_view name() const noexcept override { return reactor_->name(); }
-  std::vector<std::string> capabilities() const override { return {"speculative_send", "accept_batches"}; }
+  std::vector<std::string> capabilities() const override;
   void wake() noexcept override { reactor_->wake(); }
 
   [[nodiscard]] Reactor& reactor() const noexcept { return *reactor_; }
@@ -41,6 +41,7 @@ class ReadinessTransport final : public TransportCore {
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override;
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
+  std::unique_ptr<DatagramCore> make_datagram(DatagramSetup setup) override;
   bool wait(Duration timeout) override { return reactor_->wait(timeout); }
 
  private:

@@ -34,7 +34,7 @@ struct ReceiveBlocks {
     case ReceiveClass::medium: return {64 * kKiB, 32 * kKiB, 4 * kKiB};
     case ReceiveClass::bulk: break;
   }
-  return {256 * kKiB, 64 * kKiB, 4 * kKiB};
+  return {256 * kKiB, 68 * kKiB, 4 * kKiB};  // the longest datagram fits, with what comes with it
 }
 
 /// Chooses the class of one stream. It grows by one with each receive that fills its block, so a bulk stream

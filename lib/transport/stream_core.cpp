@@ -19,7 +19,7 @@
 namespace linkspan {
 
 StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
-    : transport_(transport),
+    : SocketCore(transport),
       handler_(&setup.handler),
       options_(setup.options),
       socket_(std::move(setup.socket)),
@@ -40,11 +40,11 @@ StreamCore::~StreamCore() {
 // ---------------------------------------------------------------------------------------------
 
 void StreamCore::assert_open() const {
-  LINKSPAN_ASSERT(transport_.loop().in_loop_thread(), "a stream is used on its loop's thread");
+  LINKSPAN_ASSERT(transport().loop().in_loop_thread(), "a stream is used on its loop's thread");
 }
 
 void StreamCore::mark_dirty() noexcept {
-  transport_.add_dirty(*this);
+  transport().add_dirty(*this);
 }
 
 void StreamCore::start_read() {
@@ -80,7 +80,8 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
     return make_error_code(errc::invalid_argument);
   }
   if (descriptors.size() > DescriptorMessage::kDescriptorsMost) return make_error_code(errc::limit_exceeded);
-  if (!transport_.sockets().local_endpoint(descriptor()).is_unix()) return make_error_code(errc::unavailable);
+  if (!transport().sockets().local_endpoint(descriptor()).is_unix())
+    return make_error_code(errc::unavailable);
   return {};
 }
 
@@ -226,7 +227,8 @@ bool StreamCore::receive_wanted() const noexcept {
 
 bool StreamCore::nothing_unread() const noexcept {
   if (closing_) return true;
-  return received_.nothing_held() && (receive_ended_ || transport_.sockets().unread_bytes(descriptor()) == 0);
+  return received_.nothing_held() &&
+         (receive_ended_ || transport().sockets().unread_bytes(descriptor()) == 0);
 }
 
 // Decides what can be decided; every path that changes something ends here. After flush() service() does it.
@@ -243,7 +245,7 @@ void StreamCore::settle() {
   if (closed_ || ending_) return;
   if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queue_.empty() && !sending_) {
     shutdown_done_ = true;
-    transport_.sockets().end_sending(descriptor());
+    transport().sockets().end_sending(descriptor());
     if (closing_) start_deadline(options_.linger);
   }
   if (aborting_) {
@@ -285,7 +287,7 @@ void StreamCore::report_connected(int error) {
     fail_to_open(system_error_code(error));
     return;
   }
-  if (const Status status = transport_.sockets().set_connected_options(descriptor(), options_.socket);
+  if (const Status status = transport().sockets().set_connected_options(descriptor(), options_.socket);
       !status) {
     log(LogLevel::warning, "transport", status.error().message());
     fail_to_open(status.error().code);
@@ -303,7 +305,7 @@ void StreamCore::fail_to_open(std::error_code error) {
 }
 
 void StreamCore::report_received(Chain&& data, std::vector<Socket>&& descriptors) {
-  transport_.loop().counters().bytes_received.add(data.size());
+  transport().loop().counters().bytes_received.add(data.size());
   if (closed_ || ending_ || aborting_ || closing_ || handler_ == nullptr) {
     data.clear();
     descriptors.clear();
@@ -316,7 +318,7 @@ void StreamCore::report_received(Chain&& data, std::vector<Socket>&& descriptors
 }
 
 void StreamCore::report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors) {
-  transport_.loop().counters().bytes_received.add(bytes);
+  transport().loop().counters().bytes_received.add(bytes);
   if (!descriptors.empty()) received_.hold(Chain(), std::move(descriptors));
   received_.received_into(bytes);
   if (!closed_ && !ending_ && reading()) deliver();
@@ -351,11 +353,11 @@ void StreamCore::report_broken(int error) {
 }
 
 void StreamCore::report_no_buffer() noexcept {
-  transport_.add_starved(*this);
+  transport().add_starved(*this);
 }
 
 void StreamCore::report_sent(std::size_t bytes) {
-  transport_.loop().counters().bytes_sent.add(bytes);
+  transport().loop().counters().bytes_sent.add(bytes);
   progress_ += bytes;
   released_.append(queue_.accepted(bytes));
   if (!writable_ && queue_.bytes() <= options_.low_watermark_bytes) {
@@ -376,8 +378,8 @@ void StreamCore::break_with(std::error_code error) {
 }
 
 StreamCore::SendStep StreamCore::send_step() {
-  transport_.loop().counters().system_calls.add(1);
-  const SendQueue::Sent sent = queue_.send_next(descriptor(), transport_.loop().pool());
+  transport().loop().counters().system_calls.add(1);
+  const SendQueue::Sent sent = queue_.send_next(descriptor(), transport().loop().pool());
   if (!sent.error) {
     report_sent(sent.bytes);
     return SendStep::sent;
@@ -387,7 +389,7 @@ StreamCore::SendStep StreamCore::send_step() {
   } else if (sent.error == std::errc::resource_unavailable_try_again) {
     return SendStep::blocked;
   } else if (sent.error == errc::pool_exhausted) {
-    transport_.add_starved(*this);
+    transport().add_starved(*this);
   } else if (sent.error.category() == std::system_category()) {
     report_send_error(sent.error.value());
   } else {
@@ -465,14 +467,14 @@ void StreamCore::close_if_reaped() {
   }
   if (socket_) {
     forget_descriptor();
-    transport_.sockets().before_close(descriptor(), end_with_reset_);
+    transport().sockets().before_close(descriptor(), end_with_reset_);
     socket_.close();
   }
   released_.clear();
   received_.drop_held();
   closed_ = true;
   Chain unsent = queue_.take_unsent();
-  transport_.bury(*this);
+  transport().bury(*this);
   if (handle_ != nullptr) std::exchange(handle_, nullptr)->core_ = nullptr;
   if (StreamHandler* handler = std::exchange(handler_, nullptr)) {
     handler->on_closed(end_error_, std::move(unsent));
@@ -481,7 +483,7 @@ void StreamCore::close_if_reaped() {
 
 void StreamCore::start_deadline(Duration deadline) {
   if (deadline_ == nullptr) {
-    deadline_ = std::make_unique<Timer>(transport_.loop(), [this] { deadline_passed(); });
+    deadline_ = std::make_unique<Timer>(transport().loop(), [this] { deadline_passed(); });
   }
   deadline_->start(deadline);
 }

@@ -21,7 +21,7 @@
 
 #include "lib/transport/receive_queue.hpp"
 #include "lib/transport/send_queue.hpp"
-#include "linkspan/base/intrusive_list.hpp"
+#include "lib/transport/socket_core.hpp"
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/loop/timer.hpp"
@@ -29,11 +29,6 @@
 #include "linkspan/transport/stream.hpp"
 
 namespace linkspan {
-
-class TransportCore;
-struct OpenTag;
-struct DirtyTag;
-struct StarvedTag;
 
 /// What a stream starts from.
 struct StreamSetup {
@@ -44,10 +39,10 @@ struct StreamSetup {
   StreamHandler& handler;
 };
 
-class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public ListNode<StarvedTag> {
+class StreamCore : public SocketCore {
  public:
   StreamCore(TransportCore& transport, StreamSetup setup);
-  virtual ~StreamCore();
+  ~StreamCore() override;
 
   [[nodiscard]] Stream make_handle() noexcept { return Stream(this); }
 
@@ -65,13 +60,10 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }
-  [[nodiscard]] TransportCore& transport() const noexcept { return transport_; }
 
   // The transport's calls.
-  /// Brings the stream up to date with what its owner asked for.
-  void service();
-  /// The loop stops.
-  void stop() noexcept;
+  void service() override;
+  void stop() noexcept override;
 
  protected:
   // What a backend does. Only called from service() and the reports below.
@@ -175,7 +167,6 @@ class StreamCore : public ListNode<OpenTag>, public ListNode<DirtyTag>, public L
   [[nodiscard]] bool nothing_unread() const noexcept;
   [[nodiscard]] bool reading() const noexcept { return pauses_ == 0 && !closing_ && !aborting_ && !ending_; }
 
-  TransportCore& transport_;
   StreamHandler* handler_;    // nullptr once the owner has let go
   Stream* handle_ = nullptr;  // the owner's, told when this goes
   StreamOptions options_;

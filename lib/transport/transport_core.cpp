@@ -23,7 +23,7 @@ TransportCore::~TransportCore() {
 }
 
 void TransportCore::delete_all() noexcept {
-  while (!streams_.empty()) delete &streams_.pop_front();
+  while (!open_sockets_.empty()) delete &open_sockets_.pop_front();
   while (!listeners_.empty()) delete &listeners_.pop_front();
   delete_buried();
 }
@@ -67,9 +67,31 @@ Stream TransportCore::open(Socket socket, const StreamOptions& options, StreamHa
 Stream TransportCore::adopt(StreamSetup setup) {
   LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
   StreamCore& stream = *make_stream(std::move(setup)).release();
-  streams_.push_back(stream);
+  open_sockets_.push_back(stream);
   if (stopping_) stream.stop();
   return stream.make_handle();
+}
+
+Result<DatagramSocket> TransportCore::open_datagram(const Endpoint& local, const DatagramOptions& options,
+                                                    DatagramHandler& handler) {
+  if (!has_datagrams()) return Error(errc::unavailable, std::string(name()) + " has no datagram sockets");
+  return adopt(make_datagram_socket(local, options), options, handler);
+}
+
+Result<DatagramSocket> TransportCore::open_datagram(Socket socket, const DatagramOptions& options,
+                                                    DatagramHandler& handler) {
+  if (!has_datagrams()) return Error(errc::unavailable, std::string(name()) + " has no datagram sockets");
+  return adopt(adopt_datagram_socket(std::move(socket), options), options, handler);
+}
+
+Result<DatagramSocket> TransportCore::adopt(Result<ReadyDatagramSocket> ready, const DatagramOptions& options,
+                                            DatagramHandler& handler) {
+  LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
+  if (!ready) return ready.error();
+  DatagramCore& datagram = *make_datagram({std::move(ready).value(), options, handler}).release();
+  open_sockets_.push_back(datagram);
+  if (stopping_) datagram.stop();
+  return datagram.make_handle();
 }
 
 void TransportCore::prepare() noexcept {
@@ -84,7 +106,7 @@ bool TransportCore::poll(Duration timeout) noexcept {
 }
 
 void TransportCore::service_dirty() {
-  IntrusiveList<StreamCore, DirtyTag> servicing;
+  IntrusiveList<SocketCore, DirtyTag> servicing;
   servicing.splice_back(dirty_);
   while (!servicing.empty()) servicing.pop_front().service();
 }
@@ -97,7 +119,7 @@ void TransportCore::memory_available() noexcept {
 void TransportCore::feed_starved() {
   if (!memory_available_.load(std::memory_order_relaxed)) return;
   memory_available_.store(false, std::memory_order_relaxed);
-  IntrusiveList<StreamCore, StarvedTag> hungry;
+  IntrusiveList<SocketCore, StarvedTag> hungry;
   hungry.splice_back(starved_);
   while (!hungry.empty()) hungry.pop_front().service();
   memory_returned();
@@ -105,8 +127,9 @@ void TransportCore::feed_starved() {
 
 void TransportCore::stop() noexcept {
   stopping_ = true;
-  for (StreamCore* stream = streams_.first(); stream != nullptr; stream = streams_.next(*stream))
-    stream->stop();
+  for (SocketCore* socket = open_sockets_.first(); socket != nullptr; socket = open_sockets_.next(*socket)) {
+    socket->stop();
+  }
   for (ListenerCore* listener = listeners_.first(); listener != nullptr;) {
     ListenerCore* next = listeners_.next(*listener);
     listener->close();
@@ -115,24 +138,24 @@ void TransportCore::stop() noexcept {
 }
 
 bool TransportCore::idle() const noexcept {
-  return streams_.empty() && listeners_.empty() && nothing_in_flight();
+  return open_sockets_.empty() && listeners_.empty() && nothing_in_flight();
 }
 
-void TransportCore::add_dirty(StreamCore& stream) noexcept {
-  if (static_cast<ListNode<DirtyTag>&>(stream).linked()) return;
-  dirty_.push_back(stream);
+void TransportCore::add_dirty(SocketCore& socket) noexcept {
+  if (static_cast<ListNode<DirtyTag>&>(socket).linked()) return;
+  dirty_.push_back(socket);
   loop_.need_tick();
 }
 
-void TransportCore::add_starved(StreamCore& stream) noexcept {
-  if (!static_cast<ListNode<StarvedTag>&>(stream).linked()) starved_.push_back(stream);
+void TransportCore::add_starved(SocketCore& socket) noexcept {
+  if (!static_cast<ListNode<StarvedTag>&>(socket).linked()) starved_.push_back(socket);
 }
 
-void TransportCore::bury(StreamCore& stream) noexcept {
-  static_cast<ListNode<OpenTag>&>(stream).unlink();
-  static_cast<ListNode<DirtyTag>&>(stream).unlink();
-  static_cast<ListNode<StarvedTag>&>(stream).unlink();
-  buried_streams_.push_back(stream);
+void TransportCore::bury(SocketCore& socket) noexcept {
+  static_cast<ListNode<OpenTag>&>(socket).unlink();
+  static_cast<ListNode<DirtyTag>&>(socket).unlink();
+  static_cast<ListNode<StarvedTag>&>(socket).unlink();
+  buried_sockets_.push_back(socket);
 }
 
 void TransportCore::bury(ListenerCore& listener) noexcept {
@@ -141,7 +164,7 @@ void TransportCore::bury(ListenerCore& listener) noexcept {
 }
 
 void TransportCore::delete_buried() noexcept {
-  while (!buried_streams_.empty()) delete &buried_streams_.pop_front();
+  while (!buried_sockets_.empty()) delete &buried_sockets_.pop_front();
   while (!buried_listeners_.empty()) delete &buried_listeners_.pop_front();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// TransportCore: what all transports share: the open streams and listeners, which of them wait for service,
+// TransportCore: what all transports share: the open sockets and listeners, which of them wait for service,
 // for a block of the pool, or for deletion, and the order of a poll.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "lib/transport/datagram_core.hpp"
 #include "lib/transport/listener_core.hpp"
 #include "lib/transport/socket_system.hpp"
 #include "lib/transport/stream_core.hpp"
@@ -27,6 +28,10 @@ class TransportCore : public Transport {
                           ListenerHandler& handler) final;
   Stream connect(const Endpoint& endpoint, const StreamOptions& options, StreamHandler& handler) final;
   Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
+  Result<DatagramSocket> open_datagram(const Endpoint& local, const DatagramOptions& options,
+                                       DatagramHandler& handler) final;
+  Result<DatagramSocket> open_datagram(Socket socket, const DatagramOptions& options,
+                                       DatagramHandler& handler) final;
 
   void prepare() noexcept final;
   bool poll(Duration timeout) noexcept final;
@@ -37,16 +42,18 @@ class TransportCore : public Transport {
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
   [[nodiscard]] SocketSystem& sockets() const noexcept { return sockets_; }
 
-  void add_dirty(StreamCore& stream) noexcept;
-  void add_starved(StreamCore& stream) noexcept;
-  /// Takes a closed stream or listener out of everything; it is deleted by the next poll.
-  void bury(StreamCore& stream) noexcept;
+  void add_dirty(SocketCore& socket) noexcept;
+  void add_starved(SocketCore& socket) noexcept;
+  /// Takes a closed socket or listener out of everything; it is deleted by the next poll.
+  void bury(SocketCore& socket) noexcept;
   void bury(ListenerCore& listener) noexcept;
 
  protected:
   [[nodiscard]] virtual std::unique_ptr<StreamCore> make_stream(StreamSetup setup) = 0;
   [[nodiscard]] virtual std::unique_ptr<ListenerCore> make_listener(Socket socket,
                                                                     ListenerHandler& handler) = 0;
+  /// Only called where sockets are the kernel's.
+  [[nodiscard]] virtual std::unique_ptr<DatagramCore> make_datagram(DatagramSetup) { return nullptr; }
   /// Submits what was started, waits at most `timeout`, and dispatches a bounded number of events. False when
   /// there was none.
   virtual bool wait(Duration timeout) = 0;
@@ -59,18 +66,21 @@ class TransportCore : public Transport {
   void delete_all() noexcept;
 
  private:
+  [[nodiscard]] bool has_datagrams() const noexcept { return &sockets_ == &kernel_sockets(); }
   Stream adopt(StreamSetup setup);
+  Result<DatagramSocket> adopt(Result<ReadyDatagramSocket> ready, const DatagramOptions& options,
+                               DatagramHandler& handler);
   void service_dirty();
   void feed_starved();
   void delete_buried() noexcept;
 
   EventLoop& loop_;
   SocketSystem& sockets_;
-  IntrusiveList<StreamCore, OpenTag> streams_;
+  IntrusiveList<SocketCore, OpenTag> open_sockets_;
   IntrusiveList<ListenerCore, OpenTag> listeners_;
-  IntrusiveList<StreamCore, DirtyTag> dirty_;
-  IntrusiveList<StreamCore, StarvedTag> starved_;  // want to receive, but the pool had no block
-  IntrusiveList<StreamCore, OpenTag> buried_streams_;
+  IntrusiveList<SocketCore, DirtyTag> dirty_;
+  IntrusiveList<SocketCore, StarvedTag> starved_;  // want to receive, but the pool had no block
+  IntrusiveList<SocketCore, OpenTag> buried_sockets_;
   IntrusiveList<ListenerCore, OpenTag> buried_listeners_;
   bool stopping_ = false;
   std::atomic<bool> memory_available_{false};

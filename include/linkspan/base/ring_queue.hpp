@@ -3,7 +3,7 @@
 //
 // A first-in-first-out queue on a growing ring. std::deque allocates some 600 bytes before its first element;
 // this allocates nothing until then, which counts when each of ten thousand connections holds a queue.
-// Not for: random access or removal from the middle.
+// Not for: removal from the middle.
 // Cost: 24 bytes while empty; doubles when full; elements are moved when it grows.
 // Threads: none; a queue belongs to one thread.
 #pragma once
@@ -55,6 +55,12 @@ class RingQueue {
   [[nodiscard]] const T& front() const noexcept {
     LINKSPAN_ASSERT(count_ != 0, "front() of an empty queue");
     return items_[head_];
+  }
+
+  /// Counted from the front.
+  [[nodiscard]] T& operator[](std::size_t index) noexcept {
+    LINKSPAN_ASSERT(index < count_, "an index is below size()");
+    return items_[(head_ + index) & (capacity_ - 1)];
   }
 
   T pop_front() {

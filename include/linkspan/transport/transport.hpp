@@ -17,6 +17,7 @@
 #include "linkspan/base/result.hpp"
 #include "linkspan/loop/engine.hpp"
 #include "linkspan/loop/event_loop.hpp"
+#include "linkspan/transport/datagram.hpp"
 #include "linkspan/transport/listener.hpp"
 #include "linkspan/transport/socket.hpp"
 #include "linkspan/transport/stream.hpp"
@@ -40,6 +41,16 @@ class LINKSPAN_API Transport : public Engine {
 
   /// A stream over a connected stream socket.
   [[nodiscard]] virtual Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) = 0;
+
+  /// A datagram socket at `local`, or without an address (no Endpoint) when it has a peer; it is open at
+  /// once. A unix path is taken over if no socket has it any more. Fails with what was wrong. `handler`: see
+  /// DatagramSocket.
+  [[nodiscard]] virtual Result<DatagramSocket> open_datagram(const Endpoint& local,
+                                                             const DatagramOptions& options,
+                                                             DatagramHandler& handler) = 0;
+  /// The same over a datagram socket that was made elsewhere.
+  [[nodiscard]] virtual Result<DatagramSocket> open_datagram(Socket socket, const DatagramOptions& options,
+                                                             DatagramHandler& handler) = 0;
 
   /// Names of what is active, for logs and tests: "multishot_receive", "defer_taskrun", ...
   [[nodiscard]] virtual std::vector<std::string> capabilities() const = 0;

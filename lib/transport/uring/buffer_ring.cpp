@@ -81,15 +81,25 @@ void BufferRing::ran_out() noexcept {
 }
 
 BufferRing::Received BufferRing::take(unsigned completion_flags, std::size_t size) noexcept {
+  Block& block = filled(completion_flags);
+  Received received{Slice(), size == block.size()};
+  if (size != 0) received.data = take_received(block, size, receive_class_, pool_);
+  provide_again(completion_flags);
+  return received;
+}
+
+Block& BufferRing::filled(unsigned completion_flags) noexcept {
   const unsigned slot = completion_flags >> IORING_CQE_BUFFER_SHIFT;
   LINKSPAN_ASSERT(slot < slots() && blocks_[slot], "the kernel fills what it was given, once");
   --provided_;
   used_ = true;
-  Block& block = blocks_[slot];
-  Received received{Slice(), size == block.size()};
-  if (size != 0) received.data = take_received(block, size, receive_class_, pool_);
+  return blocks_[slot];
+}
+
+void BufferRing::provide_again(unsigned completion_flags) noexcept {
+  const unsigned slot = completion_flags >> IORING_CQE_BUFFER_SHIFT;
+  if (blocks_[slot].size() < blocks_of(receive_class_).least_bytes) blocks_[slot].reset();
   static_cast<void>(provide(slot));
-  return received;
 }
 
 void BufferRing::withdraw() noexcept {

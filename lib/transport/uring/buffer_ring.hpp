@@ -62,6 +62,11 @@ class BufferRing {
   /// What the kernel has received into the slot that a completion names; the slot is provided again.
   [[nodiscard]] Received take(unsigned completion_flags, std::size_t size) noexcept;
 
+  /// The same in two steps: the block itself, whose front may be taken; then it is provided again, or another
+  /// one if too little of it is left.
+  [[nodiscard]] Block& filled(unsigned completion_flags) noexcept;
+  void provide_again(unsigned completion_flags) noexcept;
+
   /// Gives all blocks back to the pool. Only while no receive is armed with this ring.
   void withdraw() noexcept;
   /// Something was received since the last call.

@@ -102,7 +102,7 @@ void UringStream::update_receive(bool wanted) {
   }
 }
 
-void UringStream::reset_receive_class() noexcept {
+void UringStream::leave_bulk_ring() noexcept {
   sizer_.reset();
   mark_dirty();
 }

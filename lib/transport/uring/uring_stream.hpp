@@ -16,14 +16,13 @@ namespace linkspan {
 // All or broken: without MSG_WAITALL a send may stop anywhere.
 inline constexpr int kStreamSendFlags = MSG_WAITALL | MSG_NOSIGNAL;
 
-class UringStream final : public StreamCore, public CompletionTarget, public ListNode<BulkTag> {
+class UringStream final : public StreamCore, public CompletionTarget, public BulkUser {
  public:
   UringStream(UringTransport& transport, StreamSetup setup);
   ~UringStream() override;
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
-  /// Nothing has come for long: receives into small blocks again.
-  void reset_receive_class() noexcept;
+  void leave_bulk_ring() noexcept override;
 
   // What a ZeroCopySend reports.
   void on_zero_copy_sent(int result);

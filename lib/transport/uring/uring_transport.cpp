@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "lib/transport/uring/uring_datagram.hpp"
 #include "lib/transport/uring/uring_listener.hpp"
 #include "lib/transport/uring/uring_stream.hpp"
 #include "linkspan/base/log.hpp"
@@ -18,7 +19,7 @@ namespace {
 // Kept for the next gathered sends, 2 KiB each; more of them are in use only while many peers do not read.
 constexpr std::size_t kSendVectorsKept = 64;
 
-// Streams that leave the bulk ring in one tick because it is idle; each needs a cancel and a new receive.
+// Sockets that leave the bulk ring in one tick because it is idle; each needs a cancel and a new receive.
 constexpr std::size_t kResetsPerTick = 64;
 
 Result<BufferRings> make_buffer_rings(Ring& ring, BlockPool& pool, const UringOptions& options) {
@@ -81,6 +82,7 @@ std::vector<std::string> UringTransport::capabilities() const {
   add_if((ring_->setup_flags() & IORING_SETUP_COOP_TASKRUN) != 0, "coop_taskrun");
   add_if((ring_->setup_flags() & IORING_SETUP_SINGLE_ISSUER) != 0, "single_issuer");
   add_if((ring_->setup_flags() & IORING_SETUP_DEFER_TASKRUN) != 0, "defer_taskrun");
+  add_datagram_capabilities(names);
   return names;
 }
 
@@ -105,22 +107,22 @@ bool UringTransport::wait(Duration timeout) {
   return ring_->dispatch(options_.completions_per_poll) != 0;
 }
 
-void UringTransport::receive_armed(UringStream& stream, const BufferRing& buffers) noexcept {
-  if (&buffers != buffers_.bulk.get() || !has_receive_classes()) return;
-  bulk_streams_.push_back(stream);
+void UringTransport::receive_armed(BulkUser& user, const BufferRing& buffers) noexcept {
+  if (!goes_idle(buffers)) return;
+  bulk_users_.push_back(user);
   if (!bulk_idle_.active()) bulk_idle_.start(options_.bulk_idle);
 }
 
 void UringTransport::look_after_bulk() noexcept {
   if (!buffers_.bulk->was_used()) {
-    if (bulk_streams_.empty()) {
+    if (bulk_users_.empty()) {
       buffers_.bulk->withdraw();
       return;
     }
-    UringStream* stream = bulk_streams_.first();
-    for (std::size_t i = 0; i < kResetsPerTick && stream != nullptr; ++i) {
-      stream->reset_receive_class();
-      stream = bulk_streams_.next(*stream);
+    BulkUser* user = bulk_users_.first();
+    for (std::size_t i = 0; i < kResetsPerTick && user != nullptr; ++i) {
+      user->leave_bulk_ring();
+      user = bulk_users_.next(*user);
     }
   }
   bulk_idle_.start(options_.bulk_idle);
@@ -137,6 +139,12 @@ std::unique_ptr<StreamCore> UringTransport::make_stream(StreamSetup setup) {
 
 std::unique_ptr<ListenerCore> UringTransport::make_listener(Socket socket, ListenerHandler& handler) {
   return std::make_unique<UringListener>(*this, std::move(socket), handler);
+}
+
+std::unique_ptr<DatagramCore> UringTransport::make_datagram(DatagramSetup setup) {
+  // Small blocks have no room for messages that were coalesced.
+  if (buffers_.bulk == nullptr) stop_coalescing(setup.ready);
+  return std::make_unique<UringDatagram>(*this, std::move(setup));
 }
 
 std::unique_ptr<SendVector> UringTransport::take_send_vector() {

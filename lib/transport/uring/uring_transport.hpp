@@ -32,8 +32,17 @@ struct BufferRings {
   std::unique_ptr<BufferRing> bulk;  // for the medium class too: receives share its blocks
 };
 
-class UringStream;
 struct BulkTag;
+
+/// A socket that receives into the bulk ring from time to time.
+class BulkUser : public ListNode<BulkTag> {
+ public:
+  /// Nothing has come for long: it is to receive without that ring until something does.
+  virtual void leave_bulk_ring() noexcept = 0;
+
+ protected:
+  ~BulkUser() = default;
+};
 
 class UringTransport final : public TransportCore, private CompletionTarget {
  public:
@@ -52,8 +61,12 @@ class UringTransport final : public TransportCore, private CompletionTarget {
         receive_class == ReceiveClass::small ? buffers_.small != nullptr : buffers_.bulk == nullptr;
     return small ? *buffers_.small : *buffers_.bulk;
   }
-  /// A stream has armed a receive with these; it says itself when that has ended.
-  void receive_armed(UringStream& stream, const BufferRing& buffers) noexcept;
+  /// `user` has armed a receive with these; it leaves its list when that has ended.
+  void receive_armed(BulkUser& user, const BufferRing& buffers) noexcept;
+  /// Whether they are to be left while nothing comes.
+  [[nodiscard]] bool goes_idle(const BufferRing& buffers) const noexcept {
+    return &buffers == buffers_.bulk.get() && has_receive_classes();
+  }
   [[nodiscard]] bool multishot_accept() const noexcept { return options_.multishot_accept; }
   [[nodiscard]] bool multishot_receive() const noexcept { return options_.multishot_receive; }
 
@@ -73,6 +86,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override;
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
+  std::unique_ptr<DatagramCore> make_datagram(DatagramSetup setup) override;
   bool wait(Duration timeout) override;
   void memory_returned() override;
   bool nothing_in_flight() const noexcept override { return zero_copy_sends_.empty() && files_.idle(); }
@@ -89,7 +103,7 @@ class UringTransport final : public TransportCore, private CompletionTarget {
   Socket wake_up_;              // an eventfd, which the ring reads
   std::uint64_t wake_up_value_ = 0;
   BufferRings buffers_;
-  IntrusiveList<UringStream, BulkTag> bulk_streams_;  // those whose armed receive has the bulk ring
+  IntrusiveList<BulkUser, BulkTag> bulk_users_;  // those whose armed receive has the bulk ring
   Timer bulk_idle_;
   std::unique_ptr<Ring> ring_;
   IntrusiveList<ZeroCopySend, InKernelTag> zero_copy_sends_;  // owned
