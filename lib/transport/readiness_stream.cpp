@@ -2,16 +2,11 @@
 // Copyright The Linkspan authors
 #include "lib/transport/readiness_stream.hpp"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "lib/transport/descriptor_message.hpp"
 #include "lib/transport/readiness_transport.hpp"
-#include "lib/transport/socket_ops.hpp"
 
 namespace linkspan {
 namespace {
@@ -25,16 +20,6 @@ constexpr std::size_t kReceiveBytes = std::size_t{1} << 30;
 constexpr std::size_t kMuchBytes = 64 * 1024;
 constexpr std::size_t kAcceptsPerTick = 64;
 
-int accept_one(int listener) noexcept {
-#ifdef __linux__
-  return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-#else
-  const int accepted = ::accept(listener, nullptr, nullptr);
-  if (accepted >= 0) static_cast<void>(::fcntl(accepted, F_SETFD, FD_CLOEXEC));
-  return accepted;
-#endif
-}
-
 }  // namespace
 
 ReadinessStream::ReadinessStream(ReadinessTransport& transport, StreamSetup setup)
@@ -45,7 +30,7 @@ ReadinessTransport& ReadinessStream::readiness_transport() const noexcept {
 }
 
 void ReadinessStream::start_connect(const Endpoint& peer) {
-  const int result = ::connect(descriptor(), peer.address(), static_cast<socklen_t>(peer.address_size()));
+  const int result = transport().sockets().connect(descriptor(), peer);
   if (result == 0) {
     report_connected(0);
   } else if (errno == EINPROGRESS || errno == EINTR) {
@@ -121,18 +106,15 @@ std::size_t ReadinessStream::receive(std::span<std::byte> memory, std::vector<So
   const std::size_t most = receive_descriptors();
   ssize_t received = 0;
   if (most == 0) {
-    received = ::recv(descriptor(), memory.data(), memory.size(), 0);
+    received = transport().sockets().receive(descriptor(), memory);
   } else {
-    DescriptorMessage message;
-    received = ::recvmsg(descriptor(), &message.to_receive(memory, most), DescriptorMessage::kReceiveFlags);
-    if (received >= 0) {
-      Result<std::vector<Socket>, std::error_code> taken = message.take(most);
-      if (!taken) {
-        report_receive_failure(taken.error());
-        return 0;
-      }
-      descriptors = std::move(taken).value();
+    Result<std::vector<Socket>, std::error_code> taken = std::vector<Socket>();
+    received = transport().sockets().receive(descriptor(), memory, most, taken);
+    if (!taken) {
+      report_receive_failure(taken.error());
+      return 0;
     }
+    descriptors = std::move(taken).value();
   }
   if (received > 0) return static_cast<std::size_t>(received);
   if (received == 0) {
@@ -160,7 +142,7 @@ void ReadinessStream::on_writable_again() {
   if (!waits_to_write_ || ending()) return;
   waits_to_write_ = false;
   if (std::exchange(connecting_, false)) {
-    report_connected(take_socket_error(descriptor()));
+    report_connected(transport().sockets().take_error(descriptor()));
   } else {
     continue_sending();
   }
@@ -173,7 +155,7 @@ void ReadinessStream::on_error() {
     return;
   }
   // Taken at once: after data, an end and a reset, recv would report the data and an end only.
-  const int error = take_socket_error(descriptor());
+  const int error = transport().sockets().take_error(descriptor());
   if (error != 0) report_broken(error);
   if (!ending()) on_readable();
 }
@@ -189,9 +171,8 @@ void ReadinessListener::start_accepting() {
 void ReadinessListener::on_ready(Readiness) {
   for (std::size_t i = 0; i < kAcceptsPerTick && !closed(); ++i) {
     transport().loop().counters().system_calls.add(1);
-    const int accepted = accept_one(descriptor());
-    if (accepted >= 0) {
-      report_accepted(Socket(accepted));
+    if (Socket accepted = transport().sockets().accept(descriptor())) {
+      report_accepted(std::move(accepted));
       continue;
     }
     const int error = errno;

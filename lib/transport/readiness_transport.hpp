@@ -19,8 +19,9 @@ namespace linkspan {
 
 class ReadinessTransport final : public TransportCore {
  public:
-  ReadinessTransport(EventLoop& loop, std::unique_ptr<Reactor> reactor) noexcept
-      : TransportCore(loop), reactor_(std::move(reactor)) {}
+  ReadinessTransport(EventLoop& loop, std::unique_ptr<Reactor> reactor,
+                     SocketSystem& sockets = kernel_sockets()) noexcept
+      : TransportCore(loop, sockets), reactor_(std::move(reactor)) {}
   ~ReadinessTransport() override { delete_all(); }
 
   std::string_view name() const noexcept override { return reactor_->name(); }

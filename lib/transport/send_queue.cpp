@@ -2,21 +2,13 @@
 // Copyright The Linkspan authors
 #include "lib/transport/send_queue.hpp"
 
-#include <sys/socket.h>
-#ifdef __linux__
-#include <sys/sendfile.h>
-
-#include <csignal>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
 #include <utility>
 
-#include "lib/transport/descriptor_message.hpp"
-#include "lib/transport/socket_ops.hpp"
+#include "lib/transport/socket_system.hpp"
 #include "linkspan/base/error.hpp"
 
 namespace linkspan {
@@ -34,52 +26,6 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 std::error_code last_error() noexcept {
   return system_error_code(errno);
 }
-
-#ifdef __linux__
-
-// sendfile has no MSG_NOSIGNAL.
-class NoSigpipe {
- public:
-  NoSigpipe() noexcept {
-    ::sigemptyset(&sigpipe_);
-    ::sigaddset(&sigpipe_, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
-  }
-  ~NoSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
-  /// A call has failed with EPIPE, so the signal is pending on this thread.
-  void take() const noexcept {
-    constexpr timespec kNow{};
-    static_cast<void>(::sigtimedwait(&sigpipe_, nullptr, &kNow));
-  }
-
- private:
-  sigset_t sigpipe_;
-  sigset_t before_;
-};
-
-// Like send: bytes, or -1 and errno; 0 at the end of the file.
-ssize_t send_from_file(int socket, int file, std::uint64_t offset, std::size_t bytes) noexcept {
-  const NoSigpipe no_sigpipe;
-  auto at = static_cast<off_t>(offset);
-  const ssize_t sent = ::sendfile(socket, file, &at, bytes);
-  if (sent < 0 && errno == EPIPE) {
-    no_sigpipe.take();
-    errno = EPIPE;
-  }
-  return sent;
-}
-
-#else
-
-ssize_t send_from_file(int, int, std::uint64_t, std::size_t) noexcept {
-  errno = ENOSYS;
-  return -1;
-}
-
-#endif
 
 // Files without pages in the page cache, such as some of /proc, and platforms without sendfile.
 bool has_to_be_read(int error) noexcept {
@@ -110,34 +56,27 @@ void SendQueue::append(const FileRange& range) {
   bytes_ += range.size;
 }
 
-SendQueue::Sent SendQueue::send_next(int socket, BlockAllocator& allocator) {
-  if (next_is_memory()) return send_memory(socket, chain_bytes(), {});
+SendQueue::Sent SendQueue::send_next(SocketSystem& sockets, int socket, BlockAllocator& allocator) {
+  if (next_is_memory()) return send_memory(sockets, socket, chain_bytes(), {});
   Part& part = parts_.front();
-  if (part.descriptors.empty()) return send_file(part, socket, allocator);
-  return send_memory(socket, part.size, part.descriptors);
+  if (part.descriptors.empty()) return send_file(part, sockets, socket, allocator);
+  return send_memory(sockets, socket, part.size, part.descriptors);
 }
 
-SendQueue::Sent SendQueue::send_memory(int socket, std::size_t bytes, std::span<const Socket> descriptors) {
+SendQueue::Sent SendQueue::send_memory(SocketSystem& sockets, int socket, std::size_t bytes,
+                                       std::span<const Socket> descriptors) {
   std::array<iovec, kSendSlices> vectors;
   const std::size_t count = chain_.export_iovec(vectors, std::min(kSendBytes, bytes)).count;
-  ssize_t sent = 0;
-  if (descriptors.empty()) {
-    msghdr message{};
-    message.msg_iov = vectors.data();
-    message.msg_iovlen = count;
-    sent = ::sendmsg(socket, &message, kNoSignal);
-  } else {
-    DescriptorMessage message;
-    sent = ::sendmsg(socket, &message.to_send(std::span(vectors).first(count), descriptors), kNoSignal);
-  }
+  const ssize_t sent = sockets.send(socket, std::span(vectors).first(count), descriptors);
   if (sent < 0) return {0, last_error()};
   return {static_cast<std::size_t>(sent), {}};
 }
 
-SendQueue::Sent SendQueue::send_file(Part& part, int socket, BlockAllocator& allocator) {
+SendQueue::Sent SendQueue::send_file(Part& part, SocketSystem& sockets, int socket,
+                                     BlockAllocator& allocator) {
   if (!part.is_read) {
     const std::size_t bytes = std::min<std::uint64_t>(part.size, kFileBytes);
-    const ssize_t sent = send_from_file(socket, part.file->descriptor(), part.offset, bytes);
+    const ssize_t sent = sockets.send_file(socket, part.file->descriptor(), part.offset, bytes);
     if (sent > 0) return {static_cast<std::size_t>(sent), {}};
     if (sent == 0) return {0, make_error_code(errc::truncated)};
     if (!has_to_be_read(errno)) return {0, last_error()};
@@ -153,7 +92,8 @@ SendQueue::Sent SendQueue::send_file(Part& part, int socket, BlockAllocator& all
     count_copied(read.value(), CopyPlace::file);
     part.read = std::move(block).freeze_all(read.value());
   }
-  const ssize_t sent = ::send(socket, part.read.data(), part.read.size(), kNoSignal);
+  iovec vector{const_cast<std::byte*>(part.read.data()), part.read.size()};  // sends do not write
+  const ssize_t sent = sockets.send(socket, {&vector, 1}, {});
   if (sent < 0) return {0, last_error()};
   return {static_cast<std::size_t>(sent), {}};
 }

@@ -20,6 +20,8 @@
 
 namespace linkspan {
 
+class SocketSystem;
+
 class SendQueue {
  public:
   /// Positions in the stream, of the first byte that is not sent yet and behind the last one.
@@ -49,7 +51,7 @@ class SendQueue {
   };
   /// Sends what is next with one call that does not wait for the peer. Errors are the system's, or
   /// errc::truncated, or errc::pool_exhausted when a file has to be read and `allocator` refuses.
-  [[nodiscard]] Sent send_next(int socket, BlockAllocator& allocator);
+  [[nodiscard]] Sent send_next(SocketSystem& sockets, int socket, BlockAllocator& allocator);
 
   /// The next `bytes`, of one kind, have been sent. Returns their memory.
   [[nodiscard]] Chain accepted(std::size_t bytes);
@@ -67,8 +69,9 @@ class SendQueue {
     Slice read;                // by us, from `offset` on
   };
 
-  [[nodiscard]] Sent send_memory(int socket, std::size_t bytes, std::span<const Socket> descriptors);
-  [[nodiscard]] Sent send_file(Part& part, int socket, BlockAllocator& allocator);
+  [[nodiscard]] Sent send_memory(SocketSystem& sockets, int socket, std::size_t bytes,
+                                 std::span<const Socket> descriptors);
+  [[nodiscard]] Sent send_file(Part& part, SocketSystem& sockets, int socket, BlockAllocator& allocator);
 
   std::uint64_t begin_ = 0;
   std::uint64_t bytes_ = 0;

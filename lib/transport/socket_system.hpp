@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// SocketSystem: what the cores of streams and listeners do to sockets, apart from the operations of a
-// backend: the kernel's, or those of a simulated network. Loop's thread.
+// SocketSystem: what streams and listeners do to sockets: to those of the kernel, or of a simulated network.
+// A virtual call for each system call. Loop's thread.
 #pragma once
 
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "linkspan/base/result.hpp"
 #include "linkspan/transport/endpoint.hpp"
@@ -30,6 +37,9 @@ class SocketSystem : public SocketSpace {
   /// Sets what can only be set when `descriptor` has connected.
   [[nodiscard]] virtual Status set_connected_options(int descriptor, const SocketOptions& options) = 0;
 
+  /// Whether messages over unix sockets can bring `socket` to the peer.
+  [[nodiscard]] virtual bool can_pass(const Socket& socket) const noexcept = 0;
+
   /// No address when there is none.
   [[nodiscard]] virtual Endpoint local_endpoint(int descriptor) noexcept = 0;
   [[nodiscard]] virtual Endpoint peer_endpoint(int descriptor) noexcept = 0;
@@ -41,6 +51,25 @@ class SocketSystem : public SocketSpace {
   virtual void before_close(int descriptor, bool reset) noexcept = 0;
   /// Removes the path of a listener that closes.
   virtual void remove_path(const std::string& path) noexcept = 0;
+
+  // The calls of transports over readiness. None waits for the peer; each says what the system's call says,
+  // -1 and errno included.
+
+  [[nodiscard]] virtual int connect(int descriptor, const Endpoint& peer) = 0;
+  /// The error that waits in the socket, which this takes out.
+  [[nodiscard]] virtual int take_error(int descriptor) noexcept = 0;
+  /// A connection that has come; without one, errno.
+  [[nodiscard]] virtual Socket accept(int listener) = 0;
+  [[nodiscard]] virtual ssize_t receive(int descriptor, std::span<std::byte> memory) = 0;
+  /// The same with the descriptors of the message, at most `most`; or why there cannot be any.
+  [[nodiscard]] virtual ssize_t receive(int descriptor, std::span<std::byte> memory, std::size_t most,
+                                        Result<std::vector<Socket>, std::error_code>& descriptors) = 0;
+  /// `descriptors` go with the first byte, and stay the caller's.
+  [[nodiscard]] virtual ssize_t send(int descriptor, std::span<iovec> vectors,
+                                     std::span<const Socket> descriptors) = 0;
+  /// 0 at the end of the file; ENOSYS, EINVAL or EOPNOTSUPP: it has to be read instead.
+  [[nodiscard]] virtual ssize_t send_file(int descriptor, int file, std::uint64_t offset,
+                                          std::size_t bytes) = 0;
 };
 
 /// Lives for ever.

@@ -72,11 +72,11 @@ void StreamCore::note_queued() noexcept {
 // On top of write_refusal.
 std::error_code StreamCore::descriptor_refusal(const Chain& data,
                                                const std::vector<Socket>& descriptors) const noexcept {
-  const auto is_none_of_the_kernel = [](const Socket& socket) {
-    return !socket || socket.space() != nullptr;
+  const auto cannot_pass = [&](const Socket& socket) {
+    return !socket || !transport().sockets().can_pass(socket);
   };
   if (descriptors.empty()) return {};
-  if (data.empty() || std::ranges::any_of(descriptors, is_none_of_the_kernel)) {
+  if (data.empty() || std::ranges::any_of(descriptors, cannot_pass)) {
     return make_error_code(errc::invalid_argument);
   }
   if (descriptors.size() > DescriptorMessage::kDescriptorsMost) return make_error_code(errc::limit_exceeded);
@@ -379,7 +379,8 @@ void StreamCore::break_with(std::error_code error) {
 
 StreamCore::SendStep StreamCore::send_step() {
   transport().loop().counters().system_calls.add(1);
-  const SendQueue::Sent sent = queue_.send_next(descriptor(), transport().loop().pool());
+  const SendQueue::Sent sent =
+      queue_.send_next(transport().sockets(), descriptor(), transport().loop().pool());
   if (!sent.error) {
     report_sent(sent.bytes);
     return SendStep::sent;

@@ -62,11 +62,12 @@ class TransportCore : public Transport {
   /// Nothing of the transport itself is in the kernel's hands.
   [[nodiscard]] virtual bool nothing_in_flight() const noexcept { return true; }
 
+  [[nodiscard]] bool has_datagrams() const noexcept { return &sockets_ == &kernel_sockets(); }
+
   /// For destructors of backends: deletes what is left, while the backend's own parts still exist.
   void delete_all() noexcept;
 
  private:
-  [[nodiscard]] bool has_datagrams() const noexcept { return &sockets_ == &kernel_sockets(); }
   Stream adopt(StreamSetup setup);
   Result<DatagramSocket> adopt(Result<ReadyDatagramSocket> ready, const DatagramOptions& options,
                                DatagramHandler& handler);
