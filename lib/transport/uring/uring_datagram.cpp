@@ -5,7 +5,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "linkspan/base/assert.hpp"
@@ -139,20 +143,23 @@ void UringDatagram::on_received(int result, unsigned flags) {
 }
 
 // A multishot receive puts everything into the block, in the order of layout_; another one only the message.
+// Blocks begin anywhere: what is not payload is copied out, to where its structures may be read.
 void UringDatagram::take_message_from(Block& block, std::size_t size) {
   msghdr message = layout_;
   std::size_t offset = 0;
+  alignas(std::max_align_t) std::array<std::byte, kOverheadBytes> overhead;
   if (multishot_) {
-    io_uring_recvmsg_out* out = io_uring_recvmsg_validate(block.data(), static_cast<int>(size), &layout_);
-    LINKSPAN_ASSERT(out != nullptr, "the kernel writes what it was asked for");
-    message.msg_name = io_uring_recvmsg_name(out);
-    message.msg_namelen = out->namelen;
-    message.msg_control = static_cast<std::byte*>(message.msg_name) + kAddressBytes;
-    message.msg_controllen = out->controllen;
-    message.msg_flags = static_cast<int>(out->flags);
-    offset = static_cast<std::size_t>(static_cast<std::byte*>(io_uring_recvmsg_payload(out, &layout_)) -
-                                      block.data());
-    size = io_uring_recvmsg_payload_length(out, static_cast<int>(size), &layout_);
+    offset = sizeof(io_uring_recvmsg_out) + layout_.msg_namelen + layout_.msg_controllen;
+    LINKSPAN_ASSERT(offset <= std::min(size, overhead.size()), "the kernel writes what it was asked for");
+    std::memcpy(overhead.data(), block.data(), offset);  // tidy: moves handles, not bytes
+    io_uring_recvmsg_out out;
+    std::memcpy(&out, overhead.data(), sizeof(out));  // tidy: moves handles, not bytes
+    message.msg_name = overhead.data() + sizeof(out);
+    message.msg_namelen = out.namelen;
+    message.msg_control = overhead.data() + sizeof(out) + layout_.msg_namelen;
+    message.msg_controllen = out.controllen;
+    message.msg_flags = static_cast<int>(out.flags);
+    size -= offset;
   }
   const Endpoint from(static_cast<const sockaddr*>(message.msg_name), message.msg_namelen);
   const std::size_t segment_bytes = segment_bytes_of(message);
