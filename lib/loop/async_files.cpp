@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 #include "linkspan/loop/async_files.hpp"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -50,6 +52,15 @@ void AsyncFile::sync(Done done) {
 
 void AsyncFile::size(SizeDone done) {
   queue_->add(std::make_shared<detail::SizeOfFile>(*queue_, file_, std::move(done)));
+}
+
+Result<std::shared_ptr<const File>> AsyncFile::share() const {
+  const int descriptor = file_->file ? file_->file->descriptor() : file_->descriptor;
+  // One that is not the system's is used as it is.
+  if (descriptor < 0) return std::shared_ptr<const File>(file_, file_->file.get());
+  const int second = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (second < 0) return Error(system_error_code(errno), "sharing " + file_->path);
+  return std::shared_ptr<const File>(adopt_file(second, file_->path));
 }
 
 // --- AsyncFiles

@@ -126,6 +126,10 @@ bool EventLoop::run_as_guest() {
   return !shut_down_done_;
 }
 
+TimePoint EventLoop::next_timer() const noexcept {
+  return timers_->next_expiry();
+}
+
 void EventLoop::tick(Duration max_wait, bool with_timers) {
   counters_.ticks.add(1);
   now_ = environment().clock.now();

@@ -62,6 +62,20 @@ TEST_CASE_FIXTURE(Fixture, "a timer fires once, and can be started again") {
   CHECK(loop->counters().timers.get() == 2);
 }
 
+TEST_CASE_FIXTURE(Fixture, "a loop says when its next timer is due, and that there is none") {
+  CHECK(loop->next_timer() == TimePoint::max());
+  Timer late(*loop, [] {});
+  late.start(1h);
+  CHECK(loop->next_timer() > loop->now());
+  CHECK(loop->next_timer() <= loop->now() + 1h + 1ms);
+  Timer early(*loop, [] {});
+  early.start(5ms);
+  CHECK(loop->next_timer() <= loop->now() + 6ms);
+  early.cancel();
+  late.cancel();
+  CHECK(loop->next_timer() == TimePoint::max());
+}
+
 TEST_CASE_FIXTURE(Fixture, "starting a running timer moves it, and cancel stops it") {
   Timer timer(*loop, [this] { journal += "x"; });
   timer.start(5ms);

@@ -374,6 +374,23 @@ TEST_CASE("a file stays open for the operations under way, and is closed after t
   });
 }
 
+TEST_CASE("a file that was opened without blocking is sent to a socket, also when its handle is gone") {
+  for_each_mode([](World& world) {
+    const TemporaryDirectory directory;
+    const std::string bytes = pattern(100'000);
+    const std::string path = directory.write("data", bytes);
+    Connection& c = world.open();
+    {
+      AsyncFile file = open_file(world, path, OpenMode::read);
+      c.stream.write_file({file.share().value_or_throw(), 10, 99'990}, c.writes.next());
+    }
+    world.run_until([&] { return c.peer.received.size() == 99'990 && descriptors_of(path) == 0; });
+    CHECK(c.peer.received == bytes.substr(10));
+    world.run_until([&] { return c.writes.complete_and_in_order(); });
+    CHECK_FALSE(c.writes.entries[0].error);
+  });
+}
+
 TEST_CASE("too many operations are refused, and the others complete though few are begun at once") {
   for_each_transport_name([](const Mode& mode) {
     EventLoopOptions options;

@@ -68,6 +68,10 @@ class LINKSPAN_API AsyncFile {
   void sync(Done done);
   void size(SizeDone done);
 
+  /// The same open file for Stream::write_file: a second descriptor, which outlives this handle and is closed
+  /// by whoever lets go of it last. Does not wait. Fails with the system's error when there is no descriptor.
+  [[nodiscard]] Result<std::shared_ptr<const File>> share() const;
+
  private:
   friend class detail::OpenPath;
 

@@ -172,6 +172,9 @@ class LINKSPAN_API EventLoop {
   /// clock says, since the engine may have slept. Loop's thread.
   [[nodiscard]] TimePoint now() const noexcept { return now_is_old_ ? environment().clock.now() : now_; }
 
+  /// When a timer is due next, or somewhat earlier; TimePoint::max() when none is started. Loop's thread.
+  [[nodiscard]] TimePoint next_timer() const noexcept;
+
   [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
   [[nodiscard]] const EventLoopOptions& options() const noexcept { return options_; }
   [[nodiscard]] const Environment& environment() const noexcept { return *options_.environment; }
