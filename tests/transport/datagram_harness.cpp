@@ -45,10 +45,10 @@ bool has_ipv6() {
 void for_each_datagram_mode_name(std::initializer_list<Family> families,
                                  const std::function<void(const Mode&)>& body) {
   std::exception_ptr failure;
-  for (const std::string_view transport : transport_names()) {
+  for (const std::string& transport : tested_transports()) {
     for (const Family family : families) {
       if (family == Family::tcp6 && !has_ipv6()) continue;
-      const Mode mode{std::string(transport), family};
+      const Mode mode{transport, family};
       const std::string name = mode.transport + ", " + std::string(datagram_family_name(family));
       SUBCASE(name.c_str()) {
         try {

@@ -16,6 +16,10 @@
 #include <filesystem>
 #include <iostream>
 
+#if LINKSPAN_HAVE_ASIO
+#include "tests/transport/asio_guest.hpp"
+#endif
+
 namespace linkspan::conformance {
 namespace {
 
@@ -50,14 +54,40 @@ bool has_ipv6() {
   return has;
 }
 
+constexpr std::string_view kGuest = "asio guest";
+
+// A loop of its own, on the test's thread.
+class OwnHost final : public Host {
+ public:
+  explicit OwnHost(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
+
+  [[nodiscard]] EventLoop& loop() override { return *loop_; }
+  void turn(Duration max_wait) override { loop_->run_once(max_wait); }
+  void run() override { loop_->run(); }
+
+ private:
+  std::unique_ptr<EventLoop> loop_;
+};
+
+std::unique_ptr<Host> make_own_host(const EngineFactory& engine, EventLoopOptions options) {
+  return std::make_unique<OwnHost>(EventLoop::create(engine, std::move(options)).value_or_throw());
+}
+
+std::unique_ptr<Host> make_host(const Mode& mode, EventLoopOptions options) {
+#if LINKSPAN_HAVE_ASIO
+  if (mode.transport == kGuest) return make_asio_guest(std::move(options));
+#endif
+  return make_own_host(transport_engine(mode.transport).value_or_throw(), std::move(options));
+}
+
 // doctest enters one subcase a run, and only comes back for the others if it has seen them: so a failure must
 // not leave the loop.
 void for_each_of(std::initializer_list<Family> families, const std::function<void(const Mode&)>& body) {
   std::exception_ptr failure;
-  for (const std::string_view transport : transport_names()) {
+  for (const std::string& transport : tested_transports()) {
     for (const Family family : families) {
       if (family == Family::tcp6 && !has_ipv6()) continue;
-      const Mode mode{std::string(transport), family};
+      const Mode mode{transport, family};
       SUBCASE(mode.name().c_str()) {
         try {
           body(mode);
@@ -71,6 +101,15 @@ void for_each_of(std::initializer_list<Family> families, const std::function<voi
 }
 
 }  // namespace
+
+std::vector<std::string> tested_transports() {
+  const std::vector<std::string_view> built = transport_names();
+  std::vector<std::string> names(built.begin(), built.end());
+#if LINKSPAN_HAVE_ASIO
+  names.emplace_back(kGuest);
+#endif
+  return names;
+}
 
 std::string Mode::name() const {
   return transport + ", " + std::string(family_name(family));
@@ -235,16 +274,15 @@ void Peer::receive_at_most(std::size_t bytes) {
 
 // --- World
 
-World::World(const Mode& mode, EventLoopOptions options)
-    : World(mode, transport_engine(mode.transport).value_or_throw(), std::move(options)) {}
+World::World(const Mode& mode, EventLoopOptions options) : World(mode, make_host(mode, std::move(options))) {}
 
-World::World(Mode mode, const EngineFactory& engine, EventLoopOptions options) : mode_(std::move(mode)) {
+World::World(Mode mode, const EngineFactory& engine, EventLoopOptions options)
+    : World(std::move(mode), make_own_host(engine, std::move(options))) {}
+
+World::World(Mode mode, std::unique_ptr<Host> host) : mode_(std::move(mode)), host_(std::move(host)) {
   char directory[] = "/tmp/linkspan-XXXXXX";
   REQUIRE(::mkdtemp(directory) != nullptr);
   directory_ = directory;
-  Result<std::unique_ptr<EventLoop>> loop = EventLoop::create(engine, std::move(options));
-  if (!loop) FAIL("no loop: ", loop.error().message());
-  loop_ = std::move(loop).value();
 }
 
 World::~World() {
@@ -254,9 +292,13 @@ World::~World() {
     connection.writes.during = nullptr;
   }
   // The loop first: completions that come while it stops are written into connections_.
-  loop_.reset();
+  host_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);
+}
+
+bool World::is_guest() const {
+  return mode_.transport == kGuest;
 }
 
 void World::run_until(const std::function<bool()>& done) {
@@ -264,26 +306,26 @@ void World::run_until(const std::function<bool()>& done) {
   while (!done()) {
     if (monotonic_clock().now() > deadline) FAIL("what the test waits for did not happen");
     for (Connection& connection : connections_) connection.peer.pump();
-    loop_->run_once(std::chrono::milliseconds(1));
+    turn(std::chrono::milliseconds(1));
   }
 }
 
 void World::settle() {
   for (int tick = 0; tick < 10; ++tick) {
     for (Connection& connection : connections_) connection.peer.pump();
-    loop_->run_once(std::chrono::milliseconds(1));
+    turn(std::chrono::milliseconds(1));
   }
 }
 
 void World::check_quiet() {
   settle();
   bool over = false;
-  Timer timer(*loop_, [&over] { over = true; });
+  Timer timer(loop(), [&over] { over = true; });
   timer.start(std::chrono::milliseconds(30));
-  const LoopCounters& counters = loop_->counters();
+  const LoopCounters& counters = loop().counters();
   const std::uint64_t ticks = counters.ticks.get();
   const std::uint64_t system_calls = counters.system_calls.get();
-  while (!over && counters.ticks.get() - ticks < 1000) loop_->run_once(std::chrono::milliseconds(30));
+  while (!over && counters.ticks.get() - ticks < 1000) turn(std::chrono::milliseconds(30));
   CHECK(counters.ticks.get() - ticks <= 10);
   CHECK(counters.system_calls.get() - system_calls <= 20);
 }

@@ -9,7 +9,7 @@
 //   }
 //
 // A World drives one loop on the test's own thread; what it talks to are plain sockets of the system, so that
-// no code under test is on both sides.
+// no code under test is on both sides. "asio guest" is an AsioLoop on a context that the World runs.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -42,7 +42,9 @@ struct Mode {
 
 class World;
 
-/// Every transport of the build with every family; IPv6 is left out, with a message, where the machine has
+/// The transports of the build, and the guest.
+[[nodiscard]] std::vector<std::string> tested_transports();
+/// Every one of them with every family; IPv6 is left out, with a message, where the machine has
 /// none.
 void for_each_mode(const std::function<void(World&)>& body);
 /// Only TCP over IPv4: for what takes long or does not depend on the family.
@@ -168,6 +170,18 @@ class Acceptor final : public ListenerHandler {
   void on_accept_error(std::error_code error) override;
 };
 
+/// What runs a world's loop.
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  [[nodiscard]] virtual EventLoop& loop() = 0;
+  /// One tick; waits at most that long for something to do.
+  virtual void turn(Duration max_wait) = 0;
+  /// Until the loop has stopped.
+  virtual void run() = 0;
+};
+
 class World {
  public:
   explicit World(const Mode& mode, EventLoopOptions options = {});
@@ -179,9 +193,13 @@ class World {
 
   [[nodiscard]] const Mode& mode() const { return mode_; }
   [[nodiscard]] bool is_unix() const { return mode_.family == Family::unix_path; }
-  [[nodiscard]] EventLoop& loop() { return *loop_; }
-  [[nodiscard]] Transport& transport() { return Transport::of(*loop_); }
+  [[nodiscard]] bool is_guest() const;
+  [[nodiscard]] EventLoop& loop() { return host_->loop(); }
+  [[nodiscard]] Transport& transport() { return Transport::of(loop()); }
 
+  void turn(Duration max_wait) { host_->turn(max_wait); }
+  /// Until the loop has stopped.
+  void run() { host_->run(); }
   /// Ticks until `done` holds; fails the test when that takes too long.
   void run_until(const std::function<bool()>& done);
   /// Enough ticks for everything that is due to happen.
@@ -189,7 +207,7 @@ class World {
   /// Nothing happens any more: the loop sleeps instead of turning round.
   void check_quiet();
   /// Destroys the loop, which stops it first.
-  void destroy_loop() { loop_.reset(); }
+  void destroy_loop() { host_.reset(); }
 
   /// An address that is free to be listened on.
   [[nodiscard]] Endpoint free_endpoint();
@@ -209,13 +227,14 @@ class World {
   std::string fill(Connection& connection, std::size_t piece = std::size_t{1} << 20);
 
  private:
+  World(Mode mode, std::unique_ptr<Host> host);
   [[nodiscard]] std::pair<Socket, Socket> raw_pair(bool small_buffers);
   Connection& adopt(std::pair<Socket, Socket> sockets, const StreamOptions& options);
 
   Mode mode_;
   std::string directory_;
   int paths_ = 0;
-  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Host> host_;
   std::deque<Connection> connections_;
 };
 

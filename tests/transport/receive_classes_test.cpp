@@ -212,7 +212,7 @@ TEST_CASE("streams of both kinds wait for an exhausted pool, and go on when memo
         const std::size_t size = std::min<std::size_t>(1000, messages.size() - sent);
         interactive.peer.send(std::string_view(messages).substr(sent, size));
         sent += size;
-        world.loop().run_once(std::chrono::milliseconds(0));
+        world.turn(std::chrono::milliseconds(0));
       }
     };
     int exhausted = 0;

@@ -197,12 +197,12 @@ TEST_CASE("a paused stream completes nothing, and goes on where it was") {
         c.stream.start_read();
         for (int tick = 0; tick < i % 3; ++tick) {
           c.peer.pump();
-          world.loop().run_once(std::chrono::milliseconds(1));
+          world.turn(std::chrono::milliseconds(1));
         }
         c.stream.pause_read();
         paused = true;
         c.peer.pump();
-        world.loop().run_once(Duration::zero());
+        world.turn(Duration::zero());
       }
       CHECK(completed_paused == 0);
       CHECK((page.bytes == body));

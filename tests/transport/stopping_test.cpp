@@ -31,7 +31,7 @@ TEST_CASE("stopping with tasks, writes, timers and peers that never read: every 
     timer.start(std::chrono::hours(1));
 
     world.loop().stop();
-    world.loop().run();
+    world.run();
 
     CHECK(tasks == 100);
     CHECK_FALSE(fired);
@@ -76,7 +76,7 @@ TEST_CASE("a stream that is opened while the loop stops is closed like the other
       }
     };
     world.loop().stop();
-    world.loop().run();
+    world.run();
     CHECK(c.events.closed());
     CHECK(late.events == std::vector{Event::closed});
     CHECK(late.closed_error == errc::aborted);
@@ -90,11 +90,12 @@ TEST_CASE(
     connection.stream.start_read();
     std::size_t exchanged = 0;
     for (const bool destroys : {true, false}) {
+      if (world.is_guest() && !destroys) continue;  // in a child, its context waits for what never comes
       const ChildResult child = in_child([&] {
         if (destroys) {
           world.destroy_loop();
         } else {
-          world.loop().run();
+          world.run();
         }
       });
       CHECK(child.signal == SIGABRT);
