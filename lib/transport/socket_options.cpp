@@ -17,7 +17,7 @@ struct SystemOption {
   int level;
   int name;
 };
-constexpr SystemOption kNone{-1, -1};  // this system has no such option
+[[maybe_unused]] constexpr SystemOption kNone{-1, -1};  // this system has no such option
 
 #ifdef __linux__
 constexpr SystemOption kKeepAliveIdle{IPPROTO_TCP, TCP_KEEPIDLE};

@@ -201,7 +201,7 @@ TEST_CASE("reading at the end of a file gives what there is") {
     Outcome outcome;
     for (const auto& [offset, expected] : std::vector<std::pair<std::uint64_t, std::string>>{
              {0, "01234567"}, {6, "6789"}, {10, ""}, {1'000'000, ""}}) {
-      run(world, outcome, [&] { file.read(heap_block(8), 8, offset, outcome.read()); });
+      run(world, outcome, [&, at = offset] { file.read(heap_block(8), 8, at, outcome.read()); });
       CHECK_FALSE(outcome.error);
       CHECK(outcome.text() == expected);
       CHECK(outcome.block);

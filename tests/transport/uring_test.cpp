@@ -239,7 +239,7 @@ TEST_CASE("a block that was handed out is not written to again while somebody ho
   for (Connection* c : streams) {
     c->events.keeps_data = true;
     c->peer.send(message);
-    std::ranges::rotate(message, message.begin() + 1);  // each stream's bytes are its own
+    std::rotate(message.begin(), message.begin() + 1, message.end());  // each stream's bytes are its own
   }
   message = pattern(500'000);
   for (Connection* c : streams) {
@@ -247,7 +247,7 @@ TEST_CASE("a block that was handed out is not written to again while somebody ho
   }
   for (Connection* c : streams) {
     CHECK((c->events.kept == message));
-    std::ranges::rotate(message, message.begin() + 1);
+    std::rotate(message.begin(), message.begin() + 1, message.end());
   }
 }
 
