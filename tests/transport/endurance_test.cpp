@@ -231,7 +231,7 @@ int join_crowd(const Endpoint& endpoint, std::size_t count) {
 
 TEST_CASE("a gibibyte arrives whole in both directions, and no write copies") {
   for_each_mode_name([](const Mode& mode) {
-    if (mode.family == Family::tcp6) return;
+    if (mode.family == Family::tcp6 || mode.small_buffers) return;
     World world(mode);
     std::array<int, 2> pair;
     if (world.is_unix()) {

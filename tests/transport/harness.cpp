@@ -82,12 +82,12 @@ std::unique_ptr<Host> make_host(const Mode& mode, EventLoopOptions options) {
 
 // doctest enters one subcase a run, and only comes back for the others if it has seen them: so a failure must
 // not leave the loop.
-void for_each_of(std::initializer_list<Family> families, const std::function<void(const Mode&)>& body) {
+void for_each_of(std::initializer_list<Mode> modes, const std::function<void(const Mode&)>& body) {
   std::exception_ptr failure;
   for (const std::string& transport : tested_transports()) {
-    for (const Family family : families) {
-      if (family == Family::tcp6 && !has_ipv6()) continue;
-      const Mode mode{transport, family};
+    for (Mode mode : modes) {
+      if (mode.family == Family::tcp6 && !has_ipv6()) continue;
+      mode.transport = transport;
       SUBCASE(mode.name().c_str()) {
         try {
           body(mode);
@@ -112,19 +112,32 @@ std::vector<std::string> tested_transports() {
 }
 
 std::string Mode::name() const {
-  return transport + ", " + std::string(family_name(family));
+  return transport + ", " + std::string(family_name(family)) + (small_buffers ? ", small buffers" : "");
 }
 
 void for_each_mode_name(const std::function<void(const Mode&)>& body) {
-  for_each_of({Family::tcp4, Family::tcp6, Family::unix_path}, body);
+  for_each_of({{"", Family::tcp4},
+               {"", Family::tcp6},
+               {"", Family::unix_path},
+               {"", Family::tcp4, true},
+               {"", Family::unix_path, true}},
+              body);
 }
 
 void for_each_transport_name(const std::function<void(const Mode&)>& body) {
-  for_each_of({Family::tcp4}, body);
+  for_each_of({{"", Family::tcp4}}, body);
 }
 
 void for_each_mode(const std::function<void(World&)>& body) {
   for_each_mode_name([&](const Mode& mode) {
+    World world(mode);
+    body(world);
+  });
+}
+
+void for_each_roomy_mode(const std::function<void(World&)>& body) {
+  for_each_mode_name([&](const Mode& mode) {
+    if (mode.small_buffers) return;
     World world(mode);
     body(world);
   });
@@ -342,6 +355,7 @@ Endpoint World::free_endpoint() {
 Socket World::raw_listener(int backlog) {
   const Endpoint endpoint = free_endpoint();
   Socket socket = make_socket(endpoint);
+  if (mode_.small_buffers) set_small_buffers(socket.descriptor());
   REQUIRE(bind_to(socket, endpoint));
   REQUIRE(::listen(socket.descriptor(), backlog) == 0);
   return socket;
@@ -349,12 +363,14 @@ Socket World::raw_listener(int backlog) {
 
 Socket World::raw_connect(const Endpoint& endpoint) {
   Socket socket = make_socket(endpoint);
+  if (mode_.small_buffers) set_small_buffers(socket.descriptor());
   REQUIRE(::connect(socket.descriptor(), endpoint.address(),
                     static_cast<socklen_t>(endpoint.address_size())) == 0);
   return socket;
 }
 
 std::pair<Socket, Socket> World::raw_pair(bool small_buffers) {
+  small_buffers = small_buffers || mode_.small_buffers;
   const Socket listener = raw_listener();
   if (small_buffers) set_small_buffers(listener.descriptor());
   const Endpoint endpoint = local_endpoint(listener.descriptor());
@@ -399,6 +415,7 @@ Connection& World::connect(const Endpoint& endpoint, const StreamOptions& option
 void World::accept_raw(const Socket& listener, Connection& connection) {
   run_until([&] { return connection.events.count(Event::open) == 1; });
   connection.peer = Peer(Socket(::accept(listener.descriptor(), nullptr, nullptr)));
+  if (mode_.small_buffers) set_small_buffers(connection.peer.descriptor());
   REQUIRE(connection.peer);
 }
 

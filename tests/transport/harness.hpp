@@ -36,6 +36,7 @@ enum class Family { tcp4, tcp6, unix_path };
 struct Mode {
   std::string transport;
   Family family;
+  bool small_buffers = false;  ///< of the kernel, so that reads and writes are partial
 
   [[nodiscard]] std::string name() const;
 };
@@ -44,9 +45,11 @@ class World;
 
 /// The transports of the build, and the guest.
 [[nodiscard]] std::vector<std::string> tested_transports();
-/// Every one of them with every family; IPv6 is left out, with a message, where the machine has
-/// none.
+/// Every one of them with every family, and over TCP IPv4 and unix sockets once more with small buffers; IPv6
+/// is left out, with a message, where the machine has none.
 void for_each_mode(const std::function<void(World&)>& body);
+/// Without the small buffers: for what only shows where the kernel has its usual room.
+void for_each_roomy_mode(const std::function<void(World&)>& body);
 /// Only TCP over IPv4: for what takes long or does not depend on the family.
 void for_each_transport(const std::function<void(World&)>& body);
 /// The same for tests that make their own worlds.

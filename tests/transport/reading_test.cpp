@@ -99,7 +99,7 @@ TEST_CASE("after pause_read there is no on_read and no on_end, even from inside 
 }
 
 TEST_CASE("what has arrived while paused is delivered in order after resuming, then the end") {
-  for_each_mode([](World& world) {
+  for_each_roomy_mode([](World& world) {
     Connection& c = world.open();
     const std::string sent = pattern(100'000);
     c.peer.send(sent);
@@ -136,7 +136,7 @@ TEST_CASE("pausing and resuming with every chain loses nothing") {
 }
 
 TEST_CASE("a paused stream bounds what it takes from the kernel") {
-  for_each_mode([](World& world) {
+  for_each_roomy_mode([](World& world) {
     Connection& c = world.open();
     // Received once, so that a transport that receives ahead has begun to.
     c.stream.start_read();

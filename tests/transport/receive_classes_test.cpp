@@ -57,7 +57,7 @@ TEST_CASE("a kept message that fits into a small block pins no more, also after 
 }
 
 TEST_CASE("bulk comes in large slices") {
-  for_each_mode([](World& world) {
+  for_each_roomy_mode([](World& world) {
     Connection& c = open_keeping(world);
     const std::string sent = pattern(8 << 20);
     send_and_await(world, c, sent);
@@ -237,7 +237,7 @@ TEST_CASE("streams of both kinds wait for an exhausted pool, and go on when memo
 }
 
 TEST_CASE("two hundred streams of both kinds share a loop") {
-  for_each_mode([](World& world) {
+  for_each_roomy_mode([](World& world) {
     constexpr std::size_t kStreams = 200;
     std::vector<Connection*> streams;
     std::vector<std::string> sent(kStreams);

@@ -183,7 +183,7 @@ TEST_CASE("a socket that is opened gets the options of its stream, whatever its 
 }
 
 TEST_CASE("a stream without wishes sends without delay, and leaves the rest to the system") {
-  for_each_mode([](World& world) {
+  for_each_roomy_mode([](World& world) {
     const Socket listener = world.raw_listener();
     const Socket plain = world.raw_connect(local_endpoint(listener.descriptor()));
     Connection& c = world.connect(local_endpoint(listener.descriptor()));
