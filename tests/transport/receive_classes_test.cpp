@@ -193,6 +193,7 @@ TEST_CASE("a stream may be paused, closed, aborted or destroyed in any of the re
 
 TEST_CASE("streams of both kinds wait for an exhausted pool, and go on when memory comes back") {
   for_each_mode_name([](const Mode& mode) {
+    if (mode.small_buffers) return;  // too little comes at once to exhaust the pool
     EventLoopOptions options;
     options.pool.budget_bytes = 2 << 20;
     World world(mode, options);
