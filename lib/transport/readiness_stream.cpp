@@ -29,19 +29,6 @@ ReadinessTransport& ReadinessStream::readiness_transport() const noexcept {
   return static_cast<ReadinessTransport&>(transport());
 }
 
-void ReadinessStream::start_connect(const Endpoint& peer) {
-  const int result = transport().sockets().connect(descriptor(), peer);
-  if (result == 0) {
-    report_connected(0);
-  } else if (errno == EINPROGRESS || errno == EINTR) {
-    connecting_ = true;
-    waits_to_write_ = true;
-    update_watch();
-  } else {
-    report_connected(errno);  // EAGAIN too: a unix listener whose backlog is full
-  }
-}
-
 void ReadinessStream::update_receive(bool wanted) {
   waits_to_read_ = wanted;
   update_watch();
@@ -141,23 +128,35 @@ void ReadinessStream::start_send() {
 void ReadinessStream::on_writable_again() {
   if (!waits_to_write_ || ending()) return;
   waits_to_write_ = false;
-  if (std::exchange(connecting_, false)) {
-    report_connected(transport().sockets().take_error(descriptor()));
-  } else {
-    continue_sending();
-  }
+  continue_sending();
   update_watch();
 }
 
 void ReadinessStream::on_error() {
-  if (connecting_) {
-    on_writable_again();
-    return;
-  }
   // Taken at once: after data, an end and a reset, recv would report the data and an end only.
   const int error = transport().sockets().take_error(descriptor());
   if (error != 0) report_broken(error);
   if (!ending()) on_readable();
+}
+
+ReadinessAttempt::ReadinessAttempt(ReadinessTransport& transport, AttemptSetup setup)
+    : ConnectAttempt(transport, std::move(setup)), watch_(transport.reactor(), *this) {}
+
+void ReadinessAttempt::start() {
+  const int result = transport().sockets().connect(descriptor(), peer());
+  int error = result == 0 ? 0 : errno;  // EAGAIN: a unix listener whose backlog is full
+  const bool waits = error == EINPROGRESS || error == EINTR;
+  if (waits) error = watch_.want(descriptor(), false, true);
+  if (!waits || error != 0) finish(error);
+}
+
+void ReadinessAttempt::on_ready(Readiness) {
+  finish(transport().sockets().take_error(descriptor()));
+}
+
+void ReadinessAttempt::finish(int error) {
+  watch_.stop();
+  report(error);
 }
 
 ReadinessListener::ReadinessListener(ReadinessTransport& transport, Socket socket, ListenerHandler& handler)

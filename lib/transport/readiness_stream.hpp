@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Streams and listeners over readiness: a Watch says when the descriptor can be read or written, and the
-// calls are made here, whatever the reactor.
+// Streams, their attempts to connect, and listeners over readiness: a Watch says when the descriptor can be
+// read or written, and the calls are made here, whatever the reactor.
 #pragma once
 
+#include <cerrno>
+
+#include "lib/transport/connect_attempt.hpp"
 #include "lib/transport/listener_core.hpp"
 #include "lib/transport/receive_sizer.hpp"
 #include "lib/transport/stream_core.hpp"
@@ -19,7 +22,6 @@ class ReadinessStream final : public StreamCore, private ReadyTarget {
   ReadinessStream(ReadinessTransport& transport, StreamSetup setup);
 
  protected:
-  void start_connect(const Endpoint& peer) override;
   void update_receive(bool wanted) override;
   void start_send() override;
   void cancel_operations() override { watch_.stop(); }
@@ -38,8 +40,22 @@ class ReadinessStream final : public StreamCore, private ReadyTarget {
   Watch watch_;
   bool waits_to_read_ = false;
   bool waits_to_write_ = false;
-  bool connecting_ = false;
   ReceiveSizer sizer_;
+};
+
+class ReadinessAttempt final : public ConnectAttempt, private ReadyTarget {
+ public:
+  ReadinessAttempt(ReadinessTransport& transport, AttemptSetup setup);
+
+ protected:
+  void start() override;
+  void cancel() override { finish(ECANCELED); }
+
+ private:
+  void on_ready(Readiness ready) override;
+  void finish(int error);
+
+  Watch watch_;
 };
 
 class ReadinessListener final : public ListenerCore, private ReadyTarget {

@@ -32,6 +32,10 @@ std::unique_ptr<StreamCore> ReadinessTransport::make_stream(StreamSetup setup) {
   return std::make_unique<ReadinessStream>(*this, std::move(setup));
 }
 
+std::unique_ptr<ConnectAttempt> ReadinessTransport::make_attempt(AttemptSetup setup) {
+  return std::make_unique<ReadinessAttempt>(*this, std::move(setup));
+}
+
 std::unique_ptr<ListenerCore> ReadinessTransport::make_listener(Socket socket, ListenerHandler& handler) {
   return std::make_unique<ReadinessListener>(*this, std::move(socket), handler);
 }

@@ -41,6 +41,7 @@ class ReadinessTransport final : public TransportCore {
 
  protected:
   std::unique_ptr<StreamCore> make_stream(StreamSetup setup) override;
+  std::unique_ptr<ConnectAttempt> make_attempt(AttemptSetup setup) override;
   std::unique_ptr<ListenerCore> make_listener(Socket socket, ListenerHandler& handler) override;
   std::unique_ptr<DatagramCore> make_datagram(DatagramSetup setup) override;
   bool wait(Duration timeout) override { return reactor_->wait(timeout); }

@@ -23,12 +23,10 @@ StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
       handler_(&setup.handler),
       options_(setup.options),
       socket_(std::move(setup.socket)),
-      connected_(setup.peer == nullptr && !setup.error),
-      broken_(setup.error),
-      connect_to_(std::move(setup.peer)) {
-  std::size_t& descriptors = options_.receive_descriptors;
-  if (descriptors != 0 && !transport.sockets().local_endpoint(descriptor()).is_unix()) descriptors = 0;
-  descriptors = std::min(descriptors, DescriptorMessage::kDescriptorsMost);
+      connected_(setup.peers.empty() && !setup.error),
+      broken_(setup.error) {
+  if (connected_) limit_descriptors();
+  if (!setup.peers.empty()) connector_ = std::make_unique<Connector>(*this, std::move(setup.peers), options_);
   mark_dirty();
 }
 
@@ -80,9 +78,9 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
     return make_error_code(errc::invalid_argument);
   }
   if (descriptors.size() > DescriptorMessage::kDescriptorsMost) return make_error_code(errc::limit_exceeded);
-  if (!transport().sockets().local_endpoint(descriptor()).is_unix())
-    return make_error_code(errc::unavailable);
-  return {};
+  const bool to_unix = connector_ != nullptr ? connector_->to_unix_only()
+                                             : transport().sockets().local_endpoint(descriptor()).is_unix();
+  return to_unix ? std::error_code() : make_error_code(errc::unavailable);
 }
 
 void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
@@ -192,12 +190,10 @@ void StreamCore::service() {
   if (!connected_) {
     if (broken_) {
       fail_to_open(broken_);
-    } else if (connect_to_ != nullptr) {
-      const Endpoint peer = *std::exchange(connect_to_, nullptr);
-      if (!closing_) start_deadline(options_.connect_timeout);
-      start_connect(peer);
+    } else {
+      connect();
     }
-    return;
+    if (!connected_ || ending_) return;
   }
   if (!open_reported_) {
     open_reported_ = true;
@@ -208,6 +204,31 @@ void StreamCore::service() {
   if (ending_) return;
   update_receive(receive_wanted());
   continue_sending();
+}
+
+void StreamCore::connect() {
+  if (!connector_->started()) {
+    if (!closing_) start_deadline(options_.connect_timeout);
+    connector_->start();
+  }
+  std::optional<Connector::Outcome> outcome = connector_->take_outcome();
+  if (!outcome) return;
+  connector_.reset();
+  if (outcome->error) return fail_to_open(outcome->error);
+  socket_ = std::move(outcome->socket);
+  if (const Status status = transport().sockets().set_connected_options(descriptor(), options_.socket);
+      !status) {
+    log(LogLevel::warning, "transport", status.error().message());
+    return fail_to_open(status.error().code);
+  }
+  limit_descriptors();
+  connected_ = true;
+}
+
+void StreamCore::limit_descriptors() noexcept {
+  std::size_t& descriptors = options_.receive_descriptors;
+  if (descriptors != 0 && !transport().sockets().local_endpoint(descriptor()).is_unix()) descriptors = 0;
+  descriptors = std::min(descriptors, DescriptorMessage::kDescriptorsMost);
 }
 
 void StreamCore::continue_sending() {
@@ -280,22 +301,6 @@ void StreamCore::deliver() {
 
 // --- the backend's reports
 // -----------------------------------------------------------------------------------------
-
-void StreamCore::report_connected(int error) {
-  if (closed_ || ending_) return;
-  if (error != 0) {
-    fail_to_open(system_error_code(error));
-    return;
-  }
-  if (const Status status = transport().sockets().set_connected_options(descriptor(), options_.socket);
-      !status) {
-    log(LogLevel::warning, "transport", status.error().message());
-    fail_to_open(status.error().code);
-    return;
-  }
-  connected_ = true;
-  service();
-}
 
 void StreamCore::fail_to_open(std::error_code error) {
   if (closed_ || ending_) return;
@@ -451,7 +456,8 @@ void StreamCore::finish(std::error_code error, bool with_reset) {
   end_error_ = error;
   end_with_reset_ = with_reset;
   deadline_.reset();
-  cancel_operations();
+  if (connector_ != nullptr) std::exchange(connector_, nullptr)->cancel();
+  if (socket_) cancel_operations();
   close_if_reaped();
 }
 

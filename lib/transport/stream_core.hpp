@@ -19,6 +19,7 @@
 #include <system_error>
 #include <vector>
 
+#include "lib/transport/connector.hpp"
 #include "lib/transport/receive_queue.hpp"
 #include "lib/transport/send_queue.hpp"
 #include "lib/transport/socket_core.hpp"
@@ -32,9 +33,9 @@ namespace linkspan {
 
 /// What a stream starts from.
 struct StreamSetup {
-  Socket socket;
-  std::unique_ptr<Endpoint> peer;  // to connect to; nullptr when the socket is connected
-  std::error_code error;           // why there is no socket
+  Socket socket;                // connected
+  std::vector<Endpoint> peers;  // or to connect to, then there is no socket yet
+  std::error_code error;        // why there is neither
   const StreamOptions& options;
   StreamHandler& handler;
 };
@@ -59,17 +60,15 @@ class StreamCore : public SocketCore {
   void abandon() noexcept;
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
-  [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }
+  [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }  // -1 while it connects
 
   // The transport's calls.
   void service() override;
   void stop() noexcept override;
 
  protected:
-  // What a backend does. Only called from service() and the reports below.
+  // What a backend does, once the socket has connected. Only called from service() and the reports below.
 
-  /// Starts connecting to `peer`; ends in report_connected.
-  virtual void start_connect(const Endpoint& peer) = 0;
   /// Starts or stops receiving. Reports may still come after a stop; they are kept. While it does not
   /// receive, a backend watches for a reset. Called whenever either may have changed; `wanted` is often what
   /// it was.
@@ -102,7 +101,6 @@ class StreamCore : public SocketCore {
 
   // What a backend reports. Each may run callbacks; afterwards the stream may be closed (but is still there).
 
-  void report_connected(int error);
   void report_received(Chain&& data, std::vector<Socket>&& descriptors = {});
   /// `bytes` were received into receive_memory().
   void report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors = {});
@@ -137,6 +135,8 @@ class StreamCore : public SocketCore {
 
  private:
   friend class Stream;
+  friend class Connector;
+  friend class ConnectAttempt;
 
   struct PendingWrite {
     std::uint64_t begin = 0;  // position in the stream, of its first byte
@@ -153,6 +153,8 @@ class StreamCore : public SocketCore {
   [[nodiscard]] std::error_code descriptor_refusal(const Chain& data,
                                                    const std::vector<Socket>& descriptors) const noexcept;
   void note_queued() noexcept;
+  void connect();
+  void limit_descriptors() noexcept;
   void fail_to_open(std::error_code error);
   void report_progress();
   void break_with(std::error_code error);
@@ -192,7 +194,7 @@ class StreamCore : public SocketCore {
   std::error_code broken_;     // why nothing can be sent any more
   std::error_code end_error_;  // what on_closed will say
 
-  std::unique_ptr<Endpoint> connect_to_;  // until connecting has started
+  std::unique_ptr<Connector> connector_;  // until the socket is there
 
   SendQueue queue_;                  // not accepted by the kernel yet
   Chain released_;                   // accepted, to be released outside of calls

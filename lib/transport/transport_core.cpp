@@ -41,22 +41,31 @@ Result<Listener> TransportCore::listen(const Endpoint& endpoint, const ListenOpt
   return listener.make_handle();
 }
 
-Stream TransportCore::connect(const Endpoint& endpoint, const StreamOptions& options,
+Stream TransportCore::connect(std::span<const Endpoint> endpoints, const StreamOptions& options,
                               StreamHandler& handler) {
-  StreamSetup setup{Socket(), std::make_unique<Endpoint>(endpoint), {}, options, handler};
-  if (endpoint.family() == AF_UNSPEC) {
+  StreamSetup setup{Socket(), {}, {}, options, handler};
+  if (endpoints.empty()) {
     setup.error = make_error_code(errc::invalid_argument);
-  } else if (Result<Socket> socket = sockets_.make_connecting(endpoint, options)) {
-    setup.socket = std::move(socket).value();
+    log(LogLevel::warning, "transport", "connecting: there is no address");
+  } else if (endpoints.size() > kEndpointsMost) {
+    setup.error = make_error_code(errc::limit_exceeded);
+    log(LogLevel::warning, "transport",
+        "connecting: " + std::to_string(endpoints.size()) + " addresses are more than " +
+            std::to_string(kEndpointsMost) + " (Transport::kEndpointsMost)");
   } else {
-    setup.error = socket.error().code;
-    log(LogLevel::warning, "transport", socket.error().message());
+    setup.peers.assign(endpoints.begin(), endpoints.end());
   }
   return adopt(std::move(setup));
 }
 
+ConnectAttempt& TransportCore::add_attempt(AttemptSetup setup) {
+  ConnectAttempt& attempt = *make_attempt(std::move(setup)).release();
+  open_sockets_.push_back(attempt);
+  return attempt;
+}
+
 Stream TransportCore::open(Socket socket, const StreamOptions& options, StreamHandler& handler) {
-  StreamSetup setup{std::move(socket), nullptr, {}, options, handler};
+  StreamSetup setup{std::move(socket), {}, {}, options, handler};
   if (const Status status = sockets_.adopt_stream(setup.socket, options.socket); !status) {
     setup.error = status.error().code;
     log(LogLevel::warning, "transport", "opening a stream: " + status.error().message());

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "lib/transport/connect_attempt.hpp"
 #include "lib/transport/datagram_core.hpp"
 #include "lib/transport/listener_core.hpp"
 #include "lib/transport/socket_system.hpp"
@@ -26,7 +27,9 @@ class TransportCore : public Transport {
 
   Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
                           ListenerHandler& handler) final;
-  Stream connect(const Endpoint& endpoint, const StreamOptions& options, StreamHandler& handler) final;
+  using Transport::connect;
+  Stream connect(std::span<const Endpoint> endpoints, const StreamOptions& options,
+                 StreamHandler& handler) final;
   Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) final;
   Result<DatagramSocket> open_datagram(const Endpoint& local, const DatagramOptions& options,
                                        DatagramHandler& handler) final;
@@ -42,6 +45,8 @@ class TransportCore : public Transport {
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
   [[nodiscard]] SocketSystem& sockets() const noexcept { return sockets_; }
 
+  /// The transport's from now on.
+  [[nodiscard]] ConnectAttempt& add_attempt(AttemptSetup setup);
   void add_dirty(SocketCore& socket) noexcept;
   void add_starved(SocketCore& socket) noexcept;
   /// Takes a closed socket or listener out of everything; it is deleted by the next poll.
@@ -50,6 +55,7 @@ class TransportCore : public Transport {
 
  protected:
   [[nodiscard]] virtual std::unique_ptr<StreamCore> make_stream(StreamSetup setup) = 0;
+  [[nodiscard]] virtual std::unique_ptr<ConnectAttempt> make_attempt(AttemptSetup setup) = 0;
   [[nodiscard]] virtual std::unique_ptr<ListenerCore> make_listener(Socket socket,
                                                                     ListenerHandler& handler) = 0;
   /// Only called where sockets are the kernel's.

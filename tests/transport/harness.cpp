@@ -407,8 +407,12 @@ Connection& World::open_resettable(const StreamOptions& options) {
 }
 
 Connection& World::connect(const Endpoint& endpoint, const StreamOptions& options) {
+  return connect(std::vector{endpoint}, options);
+}
+
+Connection& World::connect(const std::vector<Endpoint>& endpoints, const StreamOptions& options) {
   Connection& connection = connections_.emplace_back();
-  connection.stream = transport().connect(endpoint, options, connection.events);
+  connection.stream = transport().connect(endpoints, options, connection.events);
   return connection;
 }
 

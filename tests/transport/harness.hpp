@@ -224,6 +224,7 @@ class World {
   Connection& open_resettable(const StreamOptions& options = {});
   /// A stream that connects; accept_raw gives it its peer.
   Connection& connect(const Endpoint& endpoint, const StreamOptions& options = {});
+  Connection& connect(const std::vector<Endpoint>& endpoints, const StreamOptions& options = {});
   void accept_raw(const Socket& listener, Connection& connection);
 
   /// Writes until the kernel takes no more, `piece` bytes at a time; returns all that was written.

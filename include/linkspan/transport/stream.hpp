@@ -33,12 +33,16 @@ struct StreamOptions {
   std::size_t high_watermark_bytes = 64 * 1024;  ///< writable() turns false above it
   std::size_t low_watermark_bytes = 32 * 1024;   ///< on_writable comes at or below it
   SocketOptions socket;
-  Duration connect_timeout = std::chrono::seconds(10);
+  Duration connect_timeout = std::chrono::seconds(10);  ///< for all addresses together
+  /// Connecting to several addresses: how long one may leave unanswered before the next is tried as well; 10
+  /// ms to 2 s, what is beyond is brought there.
+  Duration connect_attempt_delay = std::chrono::milliseconds(250);
   /// Connecting: where from, port 0 for any; no Endpoint: as the system likes. Only addresses of its family
   /// can be connected to then. The path of a unix socket is the program's to remove.
   Endpoint local_address;
   /// Connecting, TCP_FASTOPEN_CONNECT: once the peer's cookie is known, a connection counts as open at once,
-  /// and the first bytes sent make it. So only for protocols in which this side speaks first.
+  /// and the first bytes sent make it. So only for protocols in which this side speaks first; and of several
+  /// addresses the first whose cookie is known is taken, whether it answers or not.
   std::optional<bool> fast_open;
   /// How long close() goes on reading, and discarding, after its last byte, so that a peer that still sends
   /// does not get a reset that destroys what it has not read yet.

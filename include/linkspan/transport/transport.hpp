@@ -8,6 +8,7 @@
 // Threads: the loop's thread only, but for what Engine allows.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -36,8 +37,19 @@ class LINKSPAN_API Transport : public Engine {
 
   /// A stream that is connecting; writes queue until on_open. A failure, that of making the socket included,
   /// is reported by on_closed. `handler`: see Stream.
-  [[nodiscard]] virtual Stream connect(const Endpoint& endpoint, const StreamOptions& options,
+  [[nodiscard]] Stream connect(const Endpoint& endpoint, const StreamOptions& options,
+                               StreamHandler& handler) {
+    return connect(std::span(&endpoint, 1), options, handler);
+  }
+  /// The same with several addresses of one peer, best first, of which the first that answers is taken (RFC
+  /// 8305): they are tried in this order, but with the families in turn, and the next one as soon as the one
+  /// before it has failed or StreamOptions::connect_attempt_delay has passed. When all have failed on_closed
+  /// says the last error, but one that only says that this host has no way to such addresses not if there
+  /// was another. Fails with errc::invalid_argument for none, errc::limit_exceeded for more than
+  /// kEndpointsMost.
+  [[nodiscard]] virtual Stream connect(std::span<const Endpoint> endpoints, const StreamOptions& options,
                                        StreamHandler& handler) = 0;
+  static constexpr std::size_t kEndpointsMost = 64;
 
   /// A stream over a connected stream socket.
   [[nodiscard]] virtual Stream open(Socket socket, const StreamOptions& options, StreamHandler& handler) = 0;

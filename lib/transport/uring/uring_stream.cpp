@@ -53,7 +53,6 @@ void UringStream::on_completion(unsigned operation, int result, unsigned flags) 
     case kWatch: on_watch(result, flags); break;
     case kSend: on_sent(result); break;
     case kWritable: on_writable(result, flags); break;
-    case kConnect: on_connected(result); break;
     default: break;  // a cancel: what it has cancelled says so itself
   }
 }
@@ -62,19 +61,6 @@ void UringStream::cancel(Operation operation) {
   io_uring_sqe& entry = uring().ring().next_entry();
   io_uring_prep_cancel64(&entry, key(operation), 0);
   start(entry, kCancel);
-}
-
-void UringStream::start_connect(const Endpoint& peer) {
-  connecting_to_ = std::make_unique<Endpoint>(peer);
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_connect(&entry, descriptor(), connecting_to_->address(),
-                        static_cast<socklen_t>(connecting_to_->address_size()));
-  start(entry, kConnect);
-}
-
-void UringStream::on_connected(int result) {
-  connecting_to_.reset();
-  report_connected(-result);
 }
 
 // --- receiving

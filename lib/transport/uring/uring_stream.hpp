@@ -30,7 +30,6 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void on_zero_copy_end() noexcept { --zero_copy_count_; }
 
  protected:
-  void start_connect(const Endpoint& peer) override;
   void update_receive(bool wanted) override;
   bool receive_stopped() override;
   void start_send() override;
@@ -38,7 +37,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void cancel_operations() override;
 
  private:
-  enum Operation : unsigned { kReceive, kWatch, kSend, kWritable, kConnect, kCancel };
+  enum Operation : unsigned { kReceive, kWatch, kSend, kWritable, kCancel };
   enum class State : std::uint8_t { idle, armed, cancelled };
 
   [[nodiscard]] UringTransport& uring() const noexcept;
@@ -53,7 +52,6 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void cancel_receive();
   void watch_for_reset();
 
-  void on_connected(int result);
   void on_received(int result, unsigned flags);
   void on_watch(int result, unsigned flags);
   void on_sent(int result);
@@ -63,7 +61,6 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void on_writable(int result, unsigned flags);
 
   // The kernel's until their completions.
-  std::unique_ptr<Endpoint> connecting_to_;
   std::unique_ptr<SendVector> send_vector_;
   std::unique_ptr<DescriptorMessage> receive_message_;  // of streams that receive descriptors
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "lib/transport/uring/uring_attempt.hpp"
 #include "lib/transport/uring/uring_datagram.hpp"
 #include "lib/transport/uring/uring_listener.hpp"
 #include "lib/transport/uring/uring_stream.hpp"
@@ -135,6 +136,10 @@ void UringTransport::memory_returned() {
 
 std::unique_ptr<StreamCore> UringTransport::make_stream(StreamSetup setup) {
   return std::make_unique<UringStream>(*this, std::move(setup));
+}
+
+std::unique_ptr<ConnectAttempt> UringTransport::make_attempt(AttemptSetup setup) {
+  return std::make_unique<UringAttempt>(*this, std::move(setup));
 }
 
 std::unique_ptr<ListenerCore> UringTransport::make_listener(Socket socket, ListenerHandler& handler) {
