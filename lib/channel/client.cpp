@@ -40,7 +40,6 @@ Client::Client(LoopGroup& loops, ChannelInitializer initializer, ChannelOptions 
 }
 
 ChannelRef Client::connect(std::vector<Endpoint> endpoints, ConnectDone done) const {
-  LINKSPAN_ASSERT(!endpoints.empty(), "there is an endpoint to connect to");
   return start({}, std::move(endpoints), std::move(done));
 }
 

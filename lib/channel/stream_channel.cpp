@@ -2,6 +2,7 @@
 // Copyright The Linkspan authors
 #include "lib/channel/stream_channel.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "linkspan/transport/transport.hpp"
@@ -36,7 +37,7 @@ void StreamChannel::connect(EventLoop& loop, ConnectSetup setup) {
   if (channel->connecting_->setup.name) {
     channel->resolve();
   } else {
-    channel->connect_next();
+    channel->connect_to(channel->connecting_->setup.endpoints);
   }
   channel->attach(channel->connecting_->setup.state);
   channel->initialize(channel->connecting_->setup.initializer);
@@ -54,8 +55,9 @@ void StreamChannel::resolve() {
   const auto resolved = [this](Result<std::vector<Endpoint>> endpoints) {
     const std::unique_ptr<Resolution> done = std::move(connecting_->resolution);
     if (endpoints) {
-      connecting_->setup.endpoints = std::move(endpoints).value();
-      connect_next();
+      // A name may stand for more than are ever tried; the best come first.
+      const std::vector<Endpoint>& all = endpoints.value();
+      connect_to(std::span(all).first(std::min(all.size(), Transport::kEndpointsMost)));
     } else {
       on_closed(connecting_->given_up ? make_error_code(errc::aborted) : endpoints.error().code, {});
     }
@@ -63,10 +65,8 @@ void StreamChannel::resolve() {
   connecting_->resolution = std::make_unique<Resolution>(loop(), *connecting_->setup.name, resolved);
 }
 
-void StreamChannel::connect_next() {
-  const ConnectSetup& setup = connecting_->setup;
-  const Endpoint& endpoint = setup.endpoints[connecting_->next_endpoint++];
-  stream_ = Transport::of(loop()).connect(endpoint, setup.options.stream, *this);
+void StreamChannel::connect_to(std::span<const Endpoint> endpoints) {
+  stream_ = Transport::of(loop()).connect(endpoints, connecting_->setup.options.stream, *this);
 }
 
 void StreamChannel::on_open() {
@@ -82,11 +82,6 @@ void StreamChannel::on_open() {
 }
 
 void StreamChannel::on_closed(std::error_code error, Chain&&) {
-  if (connecting_ != nullptr && !connecting_->given_up &&
-      connecting_->next_endpoint < connecting_->setup.endpoints.size()) {
-    connect_next();
-    return;
-  }
   stream_ = Stream();
   const std::unique_ptr<Connecting> connecting = std::move(connecting_);
   if (connecting == nullptr) {

@@ -2,11 +2,12 @@
 // Copyright The Linkspan authors
 //
 // StreamChannel: the channel over a Stream that Server and Client make. Owns itself: it is deleted at the end
-// of the tick in which its stream has closed, or in which every attempt to connect has failed.
+// of the tick in which its stream has closed, or in which connecting has failed.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -36,7 +37,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
 
   struct ConnectSetup {
     std::optional<std::string> name;  // that the endpoints are still to be found for
-    std::vector<Endpoint> endpoints;  // to be tried in this order; at least one
+    std::vector<Endpoint> endpoints;  // unless there is a name
     ChannelOptions options;
     ChannelInitializer initializer;
     ConnectDone done;
@@ -51,7 +52,6 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   struct Connecting {
     ConnectSetup setup;
     std::unique_ptr<Resolution> resolution;  // while there is no stream
-    std::size_t next_endpoint = 0;
     bool given_up = false;                   // closed or aborted meanwhile
     std::optional<Duration> close_deadline;  // close() is to follow the queued writes
 
@@ -86,7 +86,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void on_closed(std::error_code error, Chain&& unsent) override;
 
   void resolve();
-  void connect_next();
+  void connect_to(std::span<const Endpoint> endpoints);
   void stream_write(Chain&& bytes, WriteDone done);
 
   Stream stream_;

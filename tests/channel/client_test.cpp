@@ -160,6 +160,35 @@ TEST_CASE("a refused connection fails the writes, then ends the channel, then re
   });
 }
 
+TEST_CASE("an address that does not answer does not keep a client from the next one") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    const Silent silent;
+    const Server server = Server::start(loops, counting_options()).value_or_throw();
+    Mailbox mailbox;
+    ChannelOptions options;
+    options.stream.connect_timeout = std::chrono::hours(1);  // so it is the delay that leads on
+    options.stream.connect_attempt_delay = std::chrono::milliseconds(10);
+    const Client client(loops, reporting(mailbox), options);
+    const ChannelRef ref =
+        client.connect({silent.endpoint(), silent.endpoint(), server.local_endpoint()}, telling(mailbox));
+    ref.write(std::string("a"));
+    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    CHECK(mailbox.wait(5) == Words{"active", "connect Success", "read 1", "end", "inactive Success"});
+  });
+}
+
+TEST_CASE("a client without an address, or with too many, reports it like any other failure") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    const LogCapture log;
+    Mailbox mailbox;
+    const Client client(loops, reporting(mailbox));
+    client.connect(std::vector<Endpoint>(), telling(mailbox));
+    CHECK(mailbox.wait(2).back() == "connect invalid argument");
+    client.connect(std::vector(Transport::kEndpointsMost + 1, loopback(1)), telling(mailbox));
+    CHECK(mailbox.wait(4).back() == "connect " + make_error_code(errc::limit_exceeded).message());
+  });
+}
+
 TEST_CASE("a connection that is not answered times out") {
   on_every_transport(1, [](LoopGroup& loops) {
     const Silent silent;
@@ -225,6 +254,8 @@ struct NameWorld {
     Result<std::vector<std::string>> resolve(const std::string& host) override {
       gate.pass();
       if (host == "unknown") return Error(errc::unavailable, "no such name");
+      if (host == "several") return std::vector<std::string>{"::1", "127.0.0.2", "127.0.0.1"};
+      if (host == "many") return std::vector<std::string>(2 * Transport::kEndpointsMost, "127.0.0.1");
       return std::vector<std::string>{"127.0.0.1"};
     }
     Gate gate;
@@ -259,6 +290,23 @@ TEST_CASE("a client connects by name, and what is written meanwhile is sent") {
     ref.write(std::string("a"));
     ref.post([](Channel& channel) { channel.shutdown_write(); });
     CHECK(mailbox.wait(4) == Words{"active", "read 1", "end", "inactive Success"});
+  });
+}
+
+TEST_CASE("of the addresses of a name the first that answers is taken, however many there are") {
+  NameWorld world;
+  world.names.gate.open();
+  world.on_every_transport([](LoopGroup& loops) {
+    const LogCapture log;                                                             // without IPv6
+    const Server server = Server::start(loops, counting_options()).value_or_throw();  // on 127.0.0.1 alone
+    for (const std::string name : {"several:", "many:"}) {
+      Mailbox mailbox;
+      const Client client(loops, reporting(mailbox));
+      const ChannelRef ref = client.connect(name + std::to_string(server.local_endpoint().port()));
+      ref.write(std::string("a"));
+      ref.post([](Channel& channel) { channel.shutdown_write(); });
+      CHECK(mailbox.wait(4) == Words{"active", "read 1", "end", "inactive Success"});
+    }
   });
 }
 

@@ -22,8 +22,8 @@
 namespace linkspan {
 
 /// Called once, on the channel's loop: without an error when the connection is open (after on_active), else
-/// with the reason of the last attempt (after on_inactive), or errc::cancelled when the channel was closed
-/// meanwhile.
+/// with the reason that Transport::connect gives (after on_inactive), or errc::cancelled when the channel was
+/// closed meanwhile.
 using ConnectDone = unique_function<void(std::error_code error)>;
 
 class LINKSPAN_API Client {
@@ -33,15 +33,16 @@ class LINKSPAN_API Client {
   Client(EventLoop& loop, ChannelInitializer initializer, ChannelOptions options = {});
   Client(LoopGroup& loops, ChannelInitializer initializer, ChannelOptions options = {});
 
-  /// Tries `endpoints` in turn until one accepts; stream.connect_timeout is for each. What is written
-  /// meanwhile is sent when the connection is open, and fails when the last attempt has failed. When the loop
-  /// takes no more work, `done` is called with errc::stopped inside this call.
+  /// Tries `endpoints`, which are addresses of one peer, as Transport::connect does: the first that answers
+  /// is taken. stream.connect_timeout is for all of them. What is written meanwhile is sent when the
+  /// connection is open, and fails when connecting has failed. When the loop takes no more work, `done` is
+  /// called with errc::stopped inside this call.
   ChannelRef connect(std::vector<Endpoint> endpoints, ConnectDone done = nullptr) const;
   ChannelRef connect(const Endpoint& endpoint, ConnectDone done = nullptr) const {
     return connect(std::vector{endpoint}, std::move(done));
   }
-  /// The same with the endpoints that "host:port" stands for: a Resolution with its default timeout comes
-  /// first, and its error is `done`'s.
+  /// The same with the endpoints that "host:port" stands for, the first Transport::kEndpointsMost of them: a
+  /// Resolution with its default timeout comes first, and its error is `done`'s.
   ChannelRef connect(std::string_view name, ConnectDone done = nullptr) const;
 
  private:
