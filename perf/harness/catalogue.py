@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The Linkspan authors
-"""The benchmarks there are. To add one, add its program to perf/meson.build and a line here."""
+"""The benchmarks there are. To add one, add its program to perf/meson.build and an entry here."""
 
 import dataclasses
+
+from . import server_catalogue as network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,12 +12,20 @@ class Benchmark:
     name: str
     summary: str
     reference: str  # the variant that ratios refer to
-    variants: tuple  # all, in order; those that this build lacks are named in the results
+    variants: tuple = ()  # all, in order; those that this build lacks are named in the results
     programs: tuple = ()  # in build/perf; each round runs them in this order; default: the benchmark's name
     one_core: bool = True  # pinned to one core; False when threads have to run side by side
     rounds: int = 5
+    bounds: tuple = ()
+    # Over the network instead: what each round asks of each server; variants and programs follow from it.
+    servers: tuple = ()
+    jobs: tuple = ()
 
     def __post_init__(self):
+        if self.servers:
+            object.__setattr__(self, "variants", tuple(server.name for server in self.servers))
+            files = [name for server in self.servers for name in (server.program, *server.needs)]
+            object.__setattr__(self, "programs", tuple(dict.fromkeys(["load", *files])))
         object.__setattr__(self, "programs", self.programs or (self.name,))
 
 
@@ -36,6 +46,9 @@ BENCHMARKS = (
                                        "linkspan on the loop", "linkspan on the loop, huge pages",
                                        "linkspan off the loop", "uninitialised", "recycled, zeroed again"),
               one_core=False),
+    Benchmark("echo", "requests that come back: every transport against floors in C and other libraries",
+              network.C_EPOLL, servers=network.ECHO_SERVERS, jobs=network.ECHO_JOBS,
+              bounds=network.ECHO_BOUNDS),
 )
 
 

@@ -10,10 +10,12 @@ import pathlib
 import subprocess
 import sys
 
-from . import catalogue, machine, measure, rows
+from . import bounds, catalogue, machine, measure, network, rows, servers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICK_ROUNDS = 3
+MESSAGES = 6400  # of a server whose instructions and system calls are counted
+QUICK_MESSAGES = 1280
 
 PREPARE = """
 cd "$1" && . .ci/setup || exit 1
@@ -67,8 +69,8 @@ def make(build, benchmark):
 
 def programs_of(build, benchmark):
     found = [str(build / "perf" / name) for name in benchmark.programs]
-    found = [program for program in found if os.access(program, os.X_OK)]
-    if not found:
+    found = [program for program in found if os.path.isfile(program)]
+    if not found or benchmark.servers and not servers.built(build, benchmark.servers):
         raise Refused(f"{benchmark.name} is not built: see what 'meson setup' leaves out")
     return found
 
@@ -105,17 +107,36 @@ def write_atomically(path, document):
     temporary.replace(path)
 
 
-def measure_rounds(benchmark, programs, quick):
+def measure_programs(benchmark, programs, quick):
+    """The rounds and what was counted, lists of samples."""
     rounds = []
     for number in range(QUICK_ROUNDS if quick else benchmark.rounds):
         say(f"==> {benchmark.name}: round {number + 1}")
         rounds.append(measure.one_round(programs, number, quick, benchmark.one_core))
-    result = rows.aggregate(rounds, benchmark.reference)
     if quick:
-        return result
+        return rounds, []
     say(f"==> {benchmark.name}: instructions")
-    counted = measure.counts(programs)
-    return result + (rows.aggregate([counted], benchmark.reference) if counted else [])
+    return rounds, measure.counts(programs)
+
+
+def measure_servers(build, benchmark, about, quick):
+    """The same for servers; `about` is told what they met."""
+    with network.own() as net:
+        place = servers.Place(build, net, network.cores())
+        jobs = [job for job in benchmark.jobs if job.quick or not quick]
+        variants, refused = servers.startable(place, servers.built(build, benchmark.servers), jobs)
+        about["notes"] = [note for note in (net.note, place.cores.note) if note]
+        about["notes"] += [f"{name} does not start here" for name in refused]
+        about["congestion_control"] = "cubic" if net.prefix else about["congestion_control"]
+        rounds = []
+        for number in range(QUICK_ROUNDS if quick else benchmark.rounds):
+            say(f"==> {benchmark.name}: round {number + 1}")
+            rounds.append(servers.one_round(place, variants, jobs, quick))
+        counted = [job for job in jobs if job.counted][:1 if quick else None]
+        if not counted:
+            return rounds, []
+        say(f"==> {benchmark.name}: system calls and instructions")
+        return rounds, servers.counts(place, variants, counted, QUICK_MESSAGES if quick else MESSAGES)
 
 
 def show(result, benchmark):
@@ -124,6 +145,8 @@ def show(result, benchmark):
     say(f"{benchmark.name}: {benchmark.summary}")
     say(f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, {about['compiler']}")
     say(f"commit {about['commit']}; ratios are to {benchmark.reference}, round by round")
+    for note in about["notes"]:
+        say(f"note: {note}")
     missing = [name for name in benchmark.variants
                if name not in {row["variant"] for row in result["rows"]}]
     if missing:
@@ -131,6 +154,8 @@ def show(result, benchmark):
     say()
     for line in rows.table(result["rows"]):
         say(line)
+    for verdict in result["bounds"]:
+        say(bounds.line(verdict))
     if about["quick"]:
         say("QUICK: few cases, short rounds. To look at, not to quote.")
 
@@ -141,8 +166,14 @@ def one_benchmark(build, benchmark, options, keep):
     result = kept_result(build, benchmark, options.quick, mark) if keep else None
     if result is None:
         about = machine.describe(ROOT, build, options.quick)
-        measured = measure_rounds(benchmark, programs, options.quick)
-        result = {"benchmark": benchmark.name, "machine": about, "rows": measured}
+        if benchmark.servers:
+            rounds, counted = measure_servers(build, benchmark, about, options.quick)
+        else:
+            rounds, counted = measure_programs(benchmark, programs, options.quick)
+        measured = rows.aggregate(rounds, benchmark.reference)
+        measured += rows.aggregate([counted], benchmark.reference) if counted else []
+        verdicts = bounds.evaluate(benchmark.bounds, rounds + ([counted] if counted else []))
+        result = {"benchmark": benchmark.name, "machine": about, "rows": measured, "bounds": verdicts}
         write_atomically(results_of(build, benchmark), {"programs": mark, "result": result})
     else:
         say(f"==> {benchmark.name}: done already ({results_of(build, benchmark)}; --again measures anew)")

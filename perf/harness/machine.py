@@ -65,4 +65,5 @@ def describe(root, build, quick):
         "commit": commit(root),
         "quick": quick,
         "load_average": os.getloadavg()[0],
+        "notes": [],
     }

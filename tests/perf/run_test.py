@@ -125,11 +125,11 @@ class HarnessTest(unittest.TestCase):
         text = self.run_harness("first", "--json", str(file))
         self.assertIn("not built here: missing", text)
         result = json.loads(file.read_text(encoding="utf-8"))
-        self.assertEqual(set(result), {"benchmark", "machine", "rows"})
+        self.assertEqual(set(result), {"benchmark", "machine", "rows", "bounds"})
         self.assertEqual(result["benchmark"], "first")
         self.assertEqual(set(result["machine"]),
                          {"cpu", "cores", "memory_bytes", "kernel", "compiler", "libraries",
-                          "congestion_control", "commit", "quick", "load_average"})
+                          "congestion_control", "commit", "quick", "load_average", "notes"})
         self.assertFalse(result["machine"]["quick"])
         self.assertEqual([row["median"] for row in result["rows"]], [12, 22])
         for row in result["rows"]:

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The Linkspan authors
+"""Benchmarks over the network: a server and the load generator, each on cores of its own.
+
+In a round each job goes to every variant, one right after the other. Servers live for a round, so that each
+round has fresh ones; what they print and how they end is said in perf/support/server.h.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import select
+import subprocess
+import tempfile
+import time
+
+from . import measure
+
+START_SECONDS = 60
+END_SECONDS = 20
+LOAD_SECONDS = 120  # more than a load takes
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    name: str  # the variant
+    program: str  # in build/perf, as are the files that it needs
+    arguments: tuple = ()
+    needs: tuple = ()
+    load: tuple = ()  # options of the load generator when it meets this variant
+    only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params
+    warm_up: float = 0  # seconds of load before it is measured: what compiles itself while it runs
+    countable: bool = True  # callgrind can run it
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    params: dict
+    load: tuple  # arguments of the load generator: the kind, then options
+    server: tuple = ()  # options of every server
+    unix: bool = False
+    quick: bool = False
+    counted: bool = False  # system calls and instructions, too
+    needs: tuple = ()  # of a server's name, one part: what can do this job; empty: all can
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where everything runs."""
+    build: pathlib.Path
+    network: object
+    cores: object
+
+    def program(self, name):
+        return str(self.build / "perf" / name)
+
+    def server(self, command):
+        return [*self.network.prefix, *self.cores.server, *command]
+
+    def load(self, job, options, endpoint):
+        return [*self.network.prefix, *self.cores.load, self.program("load"), *job.load, *options,
+                f"--threads={self.cores.load_threads}", endpoint]
+
+
+def fits(server, job):
+    named = not job.needs or any(part in server.name for part in job.needs)
+    return named and all(job.params.get(name) == value for name, value in server.only.items())
+
+
+def built(build, servers):
+    folder = build / "perf"
+    return [server for server in servers if os.access(folder / server.program, os.X_OK)
+            and all((folder / name).is_file() for name in server.needs)]
+
+
+class Running:
+    """A server that listens; ends with the context."""
+
+    def __init__(self, command):
+        self.command = command
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=measure.environment())
+        ready, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("listening on "):
+            self.close()
+            raise measure.Failed(f"{' '.join(command)} does not listen")
+        self.endpoint = line.removeprefix("listening on ").strip()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+class Servers:
+    """Those of a round, started when they are first needed."""
+
+    def __init__(self, place):
+        self.place = place
+        self.stack = contextlib.ExitStack()
+        self.running = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        self.stack.close()
+
+    def find(self, server, job):
+        """A running server, and whether it is a new one."""
+        key = server.program, server.arguments, job.server, job.unix
+        if key in self.running:
+            return self.running[key], False
+        endpoint = "0"
+        if job.unix:
+            endpoint = "unix:" + self.stack.enter_context(tempfile.TemporaryDirectory()) + "/socket"
+        command = [self.place.program(server.program), *server.arguments, *job.server, endpoint]
+        found = self.running[key] = Running(self.place.server(command))
+        self.stack.callback(found.close)
+        return found, True
+
+
+def run_load(place, job, options, endpoint):
+    output = measure.run(place.load(job, options, endpoint), timeout=LOAD_SECONDS)
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        raise measure.Failed(f"load printed {output!r}") from error
+
+
+def latencies(found, name):
+    return [(f"{name} p{percent}", "us", found[f"p{percent}_ns"] / 1000) for percent in ("50", "99", "99.9")]
+
+
+def echo_values(found):
+    requests, busy = found["requests"], found["cpu_ns"] / found["cpu_wall_ns"]
+    return [("requests", "1/s", requests / found["seconds"]),
+            ("server cpu", "ns/request", busy * found["seconds"] * 1e9 / requests),
+            ("server busy", "%", 100 * busy), *latencies(found, "latency")]
+
+
+def connect_values(found):
+    return [("connections", "1/s", found["requests"] / found["seconds"]),
+            ("server cpu", "ns/connection", found["cpu_ns"] / found["requests"]),
+            *latencies(found, "first byte")]
+
+
+def stream_values(found):
+    return [("throughput", "GB/s", found["bytes"] / found["seconds"] / 1e9),
+            ("server cpu", "ns/KiB", found["cpu_ns"] / (found["bytes"] / 1024)),
+            ("server busy", "%", found["cpu_ns"] / found["seconds"] / 1e7)]
+
+
+def private_bytes(process):
+    """Memory that only this process has: what it would give back if it ended."""
+    text = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8")
+    return 1024 * int(re.search(r"^Private_Dirty:\s+(\d+) kB", text, re.M).group(1))
+
+
+def idle_values(place, job, server, quick):
+    """Two counts of connections, so that what a server has anyway is not counted."""
+    before, more = (100, 1000) if quick else (1000, 10000)
+    with contextlib.closing(Running(place.server([place.program(server.program), *server.arguments, "0"]))) \
+            as running, subprocess.Popen(place.load(job, (), running.endpoint), stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True) as load:
+        memory = []
+        for count in (before, before + more):
+            load.stdin.write(f"{count}\n")
+            load.stdin.flush()
+            if not load.stdout.readline():
+                raise measure.Failed(f"{server.name}: the load ended at {count} connections")
+            time.sleep(3)  # caches that are given back after a while are not the connections'
+            memory.append(private_bytes(running.pid))
+        load.stdin.close()
+    return [("private memory", "B/connection", (memory[1] - memory[0]) / more)]
+
+
+VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_values}
+
+
+def one_job(place, servers, server, job, quick):
+    kind = job.load[0]
+    if kind == "idle":
+        return idle_values(place, job, server, quick)
+    running, is_new = servers.find(server, job)
+    timing = ("--seconds=0.3", "--warm-up=0.1") if quick else ("--seconds=1", "--warm-up=0.3")
+    if is_new and server.warm_up and not quick:
+        run_load(place, job, (f"--seconds={server.warm_up}",), running.endpoint)
+    found = run_load(place, job, (*server.load, *timing, f"--server={running.pid}"), running.endpoint)
+    if not found.get("requests", found.get("bytes")):
+        raise measure.Failed(f"{server.name}: nothing came back ({job.params})")
+    return VALUES[kind](found)
+
+
+def samples_of(server, job, values):
+    return [{"variant": server.name, "params": job.params, "metric": metric, "unit": unit, "value": value}
+            for metric, unit, value in values]
+
+
+def one_round(place, variants, jobs, quick):
+    samples = []
+    with Servers(place) as servers:
+        for job in jobs:
+            for server in variants:
+                if fits(server, job):
+                    samples += samples_of(server, job, one_job(place, servers, server, job, quick))
+    return samples
+
+
+def system_calls(text):
+    """All calls in a summary of strace -c."""
+    return int(re.search(r"^\s*100\.00\s+\S+\s+\S+\s+(\d+)\s.*total$", text, re.M).group(1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """Runs a server and writes a file about it."""
+    command: tuple  # {} is the file
+    read: object  # of the file's text
+    metrics: tuple
+    times: int  # as many messages: what is rare needs more of them
+
+    def around(self, path, command):
+        return [*(part.format(path) for part in self.command), *command]
+
+
+STRACE = Tool(("strace", "-f", "-c", "-o", "{}"), lambda text: (system_calls(text),), ("system calls",), 8)
+CALLGRIND = Tool(("valgrind", "--quiet", "--tool=callgrind", "--callgrind-out-file={}"),
+                 measure.profile_totals, ("instructions", "allocations"), 1)
+
+
+def counted_run(place, server, job, messages, tool):
+    """What a tool says about a server that has done so many messages and ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "counts")
+        command = [place.program(server.program), *server.arguments, *job.server, "0"]
+        with contextlib.closing(Running(place.server(tool.around(path, command)))) as running:
+            run_load(place, job, (f"--messages={messages}",), running.endpoint)
+        return tool.read(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def counts(place, variants, jobs, messages):
+    """Samples of system calls, instructions and allocations a request: runs of N and 2N messages, so that
+    what starts and ends a server is gone. They do not depend on how busy the machine is, but a server that is
+    slowed down by counting finds more requests at a time than it would alone; all servers do.
+    """
+    samples = []
+    for job in jobs:
+        for server in variants:
+            if not fits(server, job) or server.load:
+                continue
+            values = []
+            for tool in (STRACE, CALLGRIND) if server.countable else (STRACE,):
+                count = tool.times * messages
+                once, twice = (counted_run(place, server, job, n, tool) for n in (count, 2 * count))
+                values += [(metric, f"{metric}/request", (second - first) / count)
+                           for metric, first, second in zip(tool.metrics, once, twice)]
+            samples += samples_of(server, job, values)
+    return samples
+
+
+def startable(place, variants, jobs):
+    """The variants that run here, and what the others' names are: io_uring may be forbidden, for one."""
+    found, refused = [], []
+    for server in variants:
+        job = next((job for job in jobs if fits(server, job)), None)
+        if job is None:
+            continue
+        try:
+            with Servers(place) as servers:
+                servers.find(server, job)
+            found.append(server)
+        except measure.Failed:
+            refused.append(server.name)
+    return found, refused
