@@ -70,6 +70,7 @@ void StreamChannel::connect_to(std::span<const Endpoint> endpoints) {
 }
 
 void StreamChannel::on_open() {
+  peer_.remember(stream_.peer_endpoint());
   const std::unique_ptr<Connecting> connecting = std::move(connecting_);
   if (connecting != nullptr) {
     for (Connecting::Write& write : connecting->writes)
@@ -182,7 +183,7 @@ Endpoint StreamChannel::local_endpoint() const {
 }
 
 Endpoint StreamChannel::peer_endpoint() const {
-  return stream_ ? stream_.peer_endpoint() : Endpoint();
+  return stream_ ? stream_.peer_endpoint() : peer_.endpoint();
 }
 
 }  // namespace linkspan

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/transport/peer_address.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/client.hpp"
@@ -90,6 +91,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void stream_write(Chain&& bytes, WriteDone done);
 
   Stream stream_;
+  PeerAddress peer_;                        // for when the stream is gone
   std::unique_ptr<Connecting> connecting_;  // until the connection is there
   std::shared_ptr<ChannelOwner> owner_;
 };

@@ -56,6 +56,8 @@ class ConnectAttempt : public SocketCore, public ListNode<AttemptTag> {
   [[nodiscard]] const Endpoint& peer() const noexcept { return peer_; }
 
  private:
+  friend class Connector;
+
   Socket socket_;
   Endpoint peer_;
   Connector* connector_;  // nullptr when it was given up

@@ -105,7 +105,7 @@ void Connector::advance() {
   if (next_ < peers_.size()) {
     delay_.start(std::clamp(options_.connect_attempt_delay, kDelayLeast, kDelayMost));
   } else if (attempts_.empty()) {
-    outcome_ = Outcome{Socket(), error_};
+    outcome_ = Outcome{Socket(), Endpoint(), error_};
     stream_.mark_dirty();
   }
 }
@@ -137,7 +137,7 @@ void Connector::attempt_ended(ConnectAttempt& attempt, Socket& socket, int error
     return;
   }
   cancel();
-  outcome_ = Outcome{std::move(socket), {}};
+  outcome_ = Outcome{std::move(socket), attempt.peer_, {}};
   stream_.mark_dirty();
 }
 

@@ -33,6 +33,7 @@ class Connector {
 
   struct Outcome {
     Socket socket;  // connected
+    Endpoint peer;
     std::error_code error;
   };
   /// Once there is one it is over: nothing is left that the stream would have to wait for, but operations.

@@ -81,6 +81,12 @@ class KernelSockets final : public SocketSystem {
   Result<Socket> make_listening(const Endpoint& endpoint, const ListenOptions& options) override {
     return make_listening_socket(endpoint, options);
   }
+  Status adopt_listening(const Socket& socket) override {
+    if (socket.space() != nullptr) {
+      return Error(errc::invalid_argument, "a simulated socket needs the transport of its network");
+    }
+    return adopt_listening_socket(socket.descriptor());
+  }
   Result<Socket> make_connecting(const Endpoint& peer, const StreamOptions& options) override {
     return make_connecting_socket(peer, options);
   }

@@ -23,13 +23,15 @@ ListenerCore::ListenerCore(TransportCore& transport, Socket socket, ListenerHand
     : transport_(transport),
       handler_(&handler),
       socket_(std::move(socket)),
-      retry_(transport.loop(), [this] { start_accepting(); }) {
-  const std::string path = transport.sockets().local_endpoint(descriptor()).unix_path();
-  if (!path.empty() && path.front() != '@') unix_path_ = path;
-}
+      retry_(transport.loop(), [this] { start_accepting(); }) {}
 
 ListenerCore::~ListenerCore() {
   if (handle_ != nullptr) handle_->core_ = nullptr;
+}
+
+void ListenerCore::own_path() {
+  const std::string path = transport_.sockets().local_endpoint(descriptor()).unix_path();
+  if (!path.empty() && path.front() != '@') unix_path_ = path;
 }
 
 void ListenerCore::close() noexcept {

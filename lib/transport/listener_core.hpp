@@ -25,6 +25,8 @@ class ListenerCore : public ListNode<OpenTag> {
 
   [[nodiscard]] Listener make_handle() noexcept { return Listener(this); }
 
+  /// The path of a unix socket is removed at the end.
+  void own_path();
   void close() noexcept;
 
  protected:
@@ -57,7 +59,7 @@ class ListenerCore : public ListNode<OpenTag> {
   ListenerHandler* handler_;
   Listener* handle_ = nullptr;
   Socket socket_;
-  std::string unix_path_;  // removed at the end
+  std::string unix_path_;  // if it is ours to remove
   Timer retry_;
   bool closed_ = false;
 };

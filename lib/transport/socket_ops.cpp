@@ -114,6 +114,22 @@ Result<Socket> make_listening_socket(const Endpoint& endpoint, const ListenOptio
   return socket;
 }
 
+Status adopt_listening_socket(int descriptor) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    return Error(errc::invalid_argument, "a listener needs a socket");
+  }
+  if (type != SOCK_STREAM) return Error(errc::invalid_argument, "a listener needs a stream socket");
+  if (!is_listening(descriptor)) {
+    return Error(errc::invalid_argument,
+                 "a listener needs a socket that listens: listen() was not called on it");
+  }
+  static_cast<void>(::fcntl(descriptor, F_SETFD, FD_CLOEXEC));
+  make_non_blocking(descriptor);
+  return std::monostate{};
+}
+
 Result<Socket> make_connecting_socket(const Endpoint& peer, const StreamOptions& options) {
   Result<Socket, std::error_code> made = make_stream_socket(peer.family());
   if (!made) return Error(made.error(), "socket for " + peer.to_string());

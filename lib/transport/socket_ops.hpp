@@ -31,6 +31,10 @@ inline constexpr int kNoSignal = 0;  // SO_NOSIGPIPE is set on the socket
 /// A bound, listening socket. The path of a unix socket is `endpoint`'s to remove afterwards.
 [[nodiscard]] Result<Socket> make_listening_socket(const Endpoint& endpoint, const ListenOptions& options);
 
+/// Takes a socket from elsewhere: checks that it is a stream socket that listens, and makes it non-blocking
+/// and closed on exec.
+[[nodiscard]] Status adopt_listening_socket(int descriptor);
+
 /// A socket that is ready to connect to `peer`.
 [[nodiscard]] Result<Socket> make_connecting_socket(const Endpoint& peer, const StreamOptions& options);
 

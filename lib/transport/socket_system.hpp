@@ -28,6 +28,8 @@ class SocketSystem : public SocketSpace {
   /// A bound, listening socket. The path of a unix socket is `endpoint`'s to remove afterwards.
   [[nodiscard]] virtual Result<Socket> make_listening(const Endpoint& endpoint,
                                                       const ListenOptions& options) = 0;
+  /// Takes a socket from elsewhere: checks that it is a stream socket that listens.
+  [[nodiscard]] virtual Status adopt_listening(const Socket& socket) = 0;
   /// A socket that is ready to connect to `peer`.
   [[nodiscard]] virtual Result<Socket> make_connecting(const Endpoint& peer,
                                                        const StreamOptions& options) = 0;

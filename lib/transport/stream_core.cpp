@@ -25,7 +25,10 @@ StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
       socket_(std::move(setup.socket)),
       connected_(setup.peers.empty() && !setup.error),
       broken_(setup.error) {
-  if (connected_) limit_descriptors();
+  if (connected_) {
+    limit_descriptors();
+    peer_.remember(transport.sockets().peer_endpoint(descriptor()));
+  }
   if (!setup.peers.empty()) connector_ = std::make_unique<Connector>(*this, std::move(setup.peers), options_);
   mark_dirty();
 }
@@ -222,7 +225,14 @@ void StreamCore::connect() {
     return fail_to_open(status.error().code);
   }
   limit_descriptors();
+  peer_.remember(outcome->peer);
   connected_ = true;
+}
+
+Endpoint StreamCore::peer_endpoint() const noexcept {
+  Endpoint remembered = peer_.endpoint();
+  if (remembered.family() != AF_UNSPEC || !connected_) return remembered;
+  return transport().sockets().peer_endpoint(descriptor());
 }
 
 void StreamCore::limit_descriptors() noexcept {
@@ -589,7 +599,7 @@ Endpoint Stream::local_endpoint() const {
 }
 Endpoint Stream::peer_endpoint() const {
   const StreamCore& core = opened(core_);
-  return core.transport().sockets().peer_endpoint(core.descriptor());
+  return core.peer_endpoint();
 }
 EventLoop& Stream::loop() const noexcept {
   return opened(core_).transport().loop();

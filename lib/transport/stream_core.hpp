@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lib/transport/connector.hpp"
+#include "lib/transport/peer_address.hpp"
 #include "lib/transport/receive_queue.hpp"
 #include "lib/transport/send_queue.hpp"
 #include "lib/transport/socket_core.hpp"
@@ -61,6 +62,7 @@ class StreamCore : public SocketCore {
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }  // -1 while it connects
+  [[nodiscard]] Endpoint peer_endpoint() const noexcept;
 
   // The transport's calls.
   void service() override;
@@ -173,6 +175,7 @@ class StreamCore : public SocketCore {
   Stream* handle_ = nullptr;  // the owner's, told when this goes
   StreamOptions options_;
   Socket socket_;
+  PeerAddress peer_;
 
   std::uint32_t pauses_ = 1;
   bool connected_ : 1;

@@ -35,10 +35,23 @@ Result<Listener> TransportCore::listen(const Endpoint& endpoint, const ListenOpt
     return Error(errc::stopped, "listening on " + endpoint.to_string() + ": the loop is stopping");
   Result<Socket> socket = sockets_.make_listening(endpoint, options);
   if (!socket) return socket.error();
-  ListenerCore& listener = *make_listener(std::move(socket).value(), handler).release();
+  ListenerCore& listener = add_listener(std::move(socket).value(), handler);
+  listener.own_path();
+  return listener.make_handle();
+}
+
+Result<Listener> TransportCore::listen(Socket socket, ListenerHandler& handler) {
+  LINKSPAN_ASSERT(loop_.in_loop_thread(), "a transport is used on its loop's thread");
+  if (stopping_) return Error(errc::stopped, "listening on an adopted socket: the loop is stopping");
+  if (Status status = sockets_.adopt_listening(socket); !status) return status.error();
+  return add_listener(std::move(socket), handler).make_handle();
+}
+
+ListenerCore& TransportCore::add_listener(Socket socket, ListenerHandler& handler) {
+  ListenerCore& listener = *make_listener(std::move(socket), handler).release();
   listeners_.push_back(listener);
   listener.start_accepting();
-  return listener.make_handle();
+  return listener;
 }
 
 Stream TransportCore::connect(std::span<const Endpoint> endpoints, const StreamOptions& options,

@@ -27,6 +27,7 @@ class TransportCore : public Transport {
 
   Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
                           ListenerHandler& handler) final;
+  Result<Listener> listen(Socket socket, ListenerHandler& handler) final;
   using Transport::connect;
   Stream connect(std::span<const Endpoint> endpoints, const StreamOptions& options,
                  StreamHandler& handler) final;
@@ -74,6 +75,7 @@ class TransportCore : public Transport {
   void delete_all() noexcept;
 
  private:
+  ListenerCore& add_listener(Socket socket, ListenerHandler& handler);
   Stream adopt(StreamSetup setup);
   Result<DatagramSocket> adopt(Result<ReadyDatagramSocket> ready, const DatagramOptions& options,
                                DatagramHandler& handler);

@@ -89,6 +89,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// Bytes that the kernel has not taken yet, and those that other threads have given to refs.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
   [[nodiscard]] virtual Endpoint local_endpoint() const = 0;
+  /// Of TCP peers also in on_inactive, however the connection ended.
   [[nodiscard]] virtual Endpoint peer_endpoint() const = 0;
 
   /// Calls `function` as an event of this channel: an exception that it throws becomes an error event and

@@ -151,7 +151,9 @@ class LINKSPAN_API Stream {
   /// Bytes written that the kernel has not taken yet.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
   [[nodiscard]] bool writable() const noexcept;
+  /// No address before on_open.
   [[nodiscard]] Endpoint local_endpoint() const;
+  /// Also after the connection has broken.
   [[nodiscard]] Endpoint peer_endpoint() const;
   [[nodiscard]] EventLoop& loop() const noexcept;
 

@@ -34,6 +34,11 @@ class LINKSPAN_API Transport : public Engine {
   /// listens there.
   [[nodiscard]] virtual Result<Listener> listen(const Endpoint& endpoint, const ListenOptions& options,
                                                 ListenerHandler& handler) = 0;
+  /// Takes over a stream socket that listens already, such as one that a supervisor has passed on. Its
+  /// options are those of whoever made it; whether its calls block is the listener's from now on, also for
+  /// processes that share it. Its unix path is not removed at close. Fails with errc::invalid_argument, and
+  /// closes it, when it is no such socket.
+  [[nodiscard]] virtual Result<Listener> listen(Socket socket, ListenerHandler& handler) = 0;
 
   /// A stream that is connecting; writes queue until on_open. A failure, that of making the socket included,
   /// is reported by on_closed. `handler`: see Stream.
