@@ -27,6 +27,16 @@ bool run_on(EventLoop& loop, unique_function<void()> task) {
   return true;
 }
 
+// The same, with what it returns.
+template <class Function>
+Status run_and_wait(EventLoop& loop, Function function) {
+  std::promise<Status> status;
+  if (!run_on(loop, [&] { status.set_value(function()); })) {
+    return Error(errc::stopped, "the loop that is to listen has stopped");
+  }
+  return status.get_future().get();
+}
+
 }  // namespace
 
 // Shared by the server, the tasks it has posted, and its part on each loop until that has stopped.
@@ -38,7 +48,8 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
     parts_running_ = parts_.size();
   }
 
-  Status listen();
+  Status listen(Socket listening);
+  Status listen_everywhere();
   void stop(Duration deadline, unique_function<void()> done);
   void wait();
   [[nodiscard]] bool stopping();
@@ -51,9 +62,14 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
 
  private:
   // The channels of one loop; used on its thread.
-  class Part final : public ChannelOwner, public std::enable_shared_from_this<Part> {
+  class Part final : public ChannelOwner, public ListenerHandler, public std::enable_shared_from_this<Part> {
    public:
     explicit Part(EventLoop& loop_in) : loop(loop_in) {}
+
+    /// On a listener of its own. Returns its address.
+    Result<Endpoint> listen(const Endpoint& endpoint, const ListenOptions& options);
+    void stop_listening() noexcept { listener_.close(); }
+    void on_accept(Socket socket) override;
 
     void open(Socket socket) noexcept;
     void stop(Duration deadline);
@@ -64,12 +80,15 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
     std::shared_ptr<Core> core;  // from listen() until this part has finished
 
    private:
+    Listener listener_;
     IntrusiveList<StreamChannel, StreamChannel> channels_;
     bool stopping_ = false;
     std::unique_ptr<Timer> deadline_;
     std::atomic<bool> finished_{false};
   };
 
+  void begin();
+  [[nodiscard]] bool admit() noexcept;
   void stop_parts(Duration deadline);
   void part_finished(EventLoop& loop);
   void on_accept(Socket socket) override;
@@ -92,18 +111,64 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
 
 // --- starting and accepting -------------------------------------------------------------------------------
 
-Status Server::Core::listen() {
-  Result<Listener> listener = Transport::of(accept_loop_).listen(options_.endpoint, options_.listen, *this);
-  if (!listener) return listener.error();
-  listener_ = std::move(listener).value();
-  local_endpoint_ = listener_.local_endpoint();
-  for (const auto& part : parts_) part->core = shared_from_this();
+Status Server::Core::listen(Socket listening) {
+  return run_and_wait(accept_loop_, [&]() -> Status {
+    Transport& transport = Transport::of(accept_loop_);
+    Result<Listener> listener = listening ? transport.listen(std::move(listening), *this)
+                                          : transport.listen(options_.endpoint, options_.listen, *this);
+    if (!listener) return listener.error();
+    listener_ = std::move(listener).value();
+    local_endpoint_ = listener_.local_endpoint();
+    begin();  // before a connection can come
+    return std::monostate{};
+  });
+}
+
+Status Server::Core::listen_everywhere() {
+  begin();  // connections may come while the others are not listening yet
+  ListenOptions options = options_.listen;
+  options.socket.reuse_port = true;
+  local_endpoint_ = options_.endpoint;  // with port 0 until the first one has found a port
+  for (const auto& part : parts_) {
+    const Status status = run_and_wait(part->loop, [&]() -> Status {
+      Result<Endpoint> endpoint = part->listen(local_endpoint_, options);
+      if (!endpoint) return endpoint.error();
+      local_endpoint_ = endpoint.value();
+      return std::monostate{};
+    });
+    if (!status) {
+      stop(Duration::zero(), nullptr);  // those that listen already
+      if (!on_own_loop()) wait();
+      return status;
+    }
+  }
   return std::monostate{};
 }
 
+void Server::Core::begin() {
+  for (const auto& part : parts_) part->core = shared_from_this();
+}
+
+// Whether there may be one connection more.
+bool Server::Core::admit() noexcept {
+  if (connections_.fetch_add(1, std::memory_order_relaxed) < options_.max_connections) return true;
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+Result<Endpoint> Server::Core::Part::listen(const Endpoint& endpoint, const ListenOptions& options) {
+  Result<Listener> listener = Transport::of(loop).listen(endpoint, options, *this);
+  if (!listener) return listener.error();
+  listener_ = std::move(listener).value();
+  return listener_.local_endpoint();
+}
+
+void Server::Core::Part::on_accept(Socket socket) {
+  if (core->admit()) open(std::move(socket));
+}
+
 void Server::Core::on_accept(Socket socket) {
-  if (connections() >= options_.max_connections) return;  // closes it
-  connections_.fetch_add(1, std::memory_order_relaxed);
+  if (!admit()) return;  // closes it
   bool taken = false;
   try {
     std::shared_ptr<Part> part = parts_.front();
@@ -169,6 +234,7 @@ void Server::Core::stop_parts(Duration deadline) {
 }
 
 void Server::Core::Part::stop(Duration deadline) {
+  stop_listening();
   if (!std::exchange(stopping_, true)) {
     for (StreamChannel* channel = channels_.first(); channel != nullptr; channel = channels_.next(*channel)) {
       channel->drain(deadline);
@@ -241,20 +307,30 @@ Result<Server> Server::start(EventLoop& loop, ServerOptions options) {
   return start(loop, nullptr, single, std::move(options));
 }
 
+Result<Server> Server::start(LoopGroup& loops, Socket listening, ServerOptions options) {
+  if (!listening) return Error(errc::invalid_argument, "there is no socket to listen on");
+  return start(*loops.loops().front(), &loops, loops.loops(), std::move(options), std::move(listening));
+}
+
 Result<Server> Server::start(EventLoop& accept_loop, LoopGroup* group, std::span<EventLoop* const> loops,
-                             ServerOptions options) {
+                             ServerOptions options, Socket listening) {
   if (options.initializer == nullptr) {
     return Error(errc::invalid_argument, "a server has an initializer, which fills the pipelines");
   }
   if (options.max_connections == 0) {
     return Error(errc::invalid_argument, "max_connections is 0, but a server takes at least one");
   }
-  const auto core = std::make_shared<Core>(accept_loop, group, loops, std::move(options));
-  std::promise<Status> listening;
-  if (!run_on(accept_loop, [&] { listening.set_value(core->listen()); })) {
-    return Error(errc::stopped, "the accept loop has stopped");
+  const bool everywhere = options.listen_on_every_loop;
+  if (everywhere && listening) {
+    return Error(errc::invalid_argument, "listen_on_every_loop: an adopted socket listens on one loop");
   }
-  if (Status status = listening.get_future().get(); !status) return status.error();
+  if (everywhere && options.endpoint.is_unix()) {
+    return Error(errc::invalid_argument, "listen_on_every_loop: unix sockets cannot share a path, as " +
+                                             options.endpoint.to_string());
+  }
+  const auto core = std::make_shared<Core>(accept_loop, group, loops, std::move(options));
+  Status status = everywhere ? core->listen_everywhere() : core->listen(std::move(listening));
+  if (!status) return status.error();
   return Server(core);
 }
 

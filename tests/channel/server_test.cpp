@@ -120,6 +120,120 @@ TEST_CASE("a server that cannot start says why") {
   });
 }
 
+TEST_CASE(
+    "a server that listens on every loop has one address, and connections stay where they were accepted") {
+  on_every_transport(3, [](LoopGroup& loops) {
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    ServerOptions options = options_with([&](Channel& channel) {
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+      return channel.pipeline().append<EchoBytes>();
+    });
+    options.listen_on_every_loop = true;
+    Server server = Server::start(loops, options).value_or_throw();
+    CHECK(server.local_endpoint().port() != 0);
+    std::vector<std::unique_ptr<Peer>> peers;
+    std::size_t used = 0;
+    while (used < 3 && peers.size() < 500) {  // the system spreads them by a hash
+      Peer& peer = *peers.emplace_back(std::make_unique<Peer>(server.local_endpoint()));
+      peer.send("hello");
+      CHECK(peer.receive(5) == "hello");
+      const std::lock_guard lock(mutex);
+      used = threads.size();
+    }
+    CHECK(used == 3);
+    CHECK(server.connections() == peers.size());
+    Mailbox mailbox;
+    server.stop(std::chrono::minutes(1), [&] { mailbox.put("done"); });
+    for (const auto& peer : peers) CHECK(peer->receive_all().empty());
+    peers.clear();
+    mailbox.wait(1);
+    CHECK(server.connections() == 0);
+    CHECK_FALSE(Peer(server.local_endpoint()).connected());
+  });
+}
+
+TEST_CASE("a server that cannot listen on every loop says why, and leaves no listener behind") {
+  on_every_transport(2, [](LoopGroup& loops) {
+    ServerOptions options = echo_options();
+    options.listen_on_every_loop = true;
+    const Server first = Server::start(loops, echo_options()).value_or_throw();
+    options.endpoint = first.local_endpoint();  // which shares with nobody
+    CHECK(Server::start(loops, options).error().code == std::errc::address_in_use);
+    options.endpoint = Endpoint::parse("unix:@linkspan-every-loop").value_or_throw();
+    CHECK(Server::start(loops, options).error().message() ==
+          "listen_on_every_loop: unix sockets cannot share a path, as unix:@linkspan-every-loop");
+    options.endpoint = loopback();
+    const Endpoint endpoint = Server::start(loops, options).value_or_throw().local_endpoint();
+    options.endpoint = endpoint;
+    options.listen_on_every_loop = false;  // so it needs the address for itself
+    bool free = false;                     // the ring gives a listener back a tick later
+    for (int i = 0; i < 10'000 && !free; ++i) free = Server::start(loops, options).ok();
+    CHECK(free);
+  });
+}
+
+TEST_CASE("connections beyond the limit are closed on every loop that listens") {
+  on_every_transport(2, [](LoopGroup& loops) {
+    ServerOptions options = echo_options();
+    options.listen_on_every_loop = true;
+    options.max_connections = 1;
+    const Server server = Server::start(loops, options).value_or_throw();
+    Peer first(server.local_endpoint());
+    first.send("x");
+    CHECK(first.receive(1) == "x");
+    for (int i = 0; i < 20; ++i) CHECK(Peer(server.local_endpoint()).receive_all().empty());
+    first.send("y");
+    CHECK(first.receive(1) == "y");
+  });
+}
+
+TEST_CASE("a server takes over a socket that listens already") {
+  on_every_transport(2, [](LoopGroup& loops) {
+    const auto make = [] {
+      Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const Endpoint any = loopback();
+      REQUIRE(::bind(socket.descriptor(), any.address(), static_cast<socklen_t>(any.address_size())) == 0);
+      REQUIRE(::listen(socket.descriptor(), 16) == 0);
+      return socket;
+    };
+    ServerOptions options = echo_options();
+    options.endpoint = Endpoint();  // not used
+    const Server server = Server::start(loops, make(), options).value_or_throw();
+    Peer peer(server.local_endpoint());
+    peer.send("hello");
+    CHECK(peer.receive(5) == "hello");
+    CHECK(Server::start(loops, Socket(), options).error().code == errc::invalid_argument);
+    Socket deaf(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    CHECK(Server::start(loops, std::move(deaf), options).error().code == errc::invalid_argument);
+    options.listen_on_every_loop = true;
+    CHECK(Server::start(loops, make(), options).error().code == errc::invalid_argument);
+  });
+}
+
+TEST_CASE("a channel names its peer until the end, also when the peer has reset the connection") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    class Naming final : public Reporter {
+     public:
+      using Reporter::Reporter;
+      void on_active() override { mailbox_.put(channel().peer_endpoint().to_string()); }
+      void on_inactive(std::error_code) override { mailbox_.put(channel().peer_endpoint().to_string()); }
+    };
+    Mailbox mailbox;
+    const Server server = Server::start(loops, options_with([&](Channel& channel) {
+                                          return channel.pipeline().append(std::make_unique<Naming>(mailbox));
+                                        }))
+                              .value_or_throw();
+    Peer peer(server.local_endpoint());
+    mailbox.wait(1);
+    peer.reset();
+    const Words words = mailbox.wait(2);
+    CHECK(words[0].starts_with("127.0.0.1:"));
+    CHECK(words[0] == words[1]);
+  });
+}
+
 TEST_CASE("a stopping server sends what is queued") {
   on_every_transport(2, [](LoopGroup& loops) {
     constexpr std::size_t kSize = std::size_t{8} << 20;

@@ -3,7 +3,7 @@
 //
 // Server: listens on an endpoint and makes a channel of every connection, spread over loops.
 // Not for: a single connection; see Client.
-// Cost: one accept loop; handing a connection to another loop is one post.
+// Cost: one accept loop; handing a connection to another loop is one post, which listen_on_every_loop spares.
 // Threads: any.
 #pragma once
 
@@ -26,6 +26,12 @@ struct ServerOptions {
   ListenOptions listen;
   ChannelOptions channel;
   std::size_t max_connections = 65'536;  ///< further connections are closed as soon as they are accepted
+  /// SO_REUSEPORT: each loop that has connections also accepts its own, on a listener of its own at the same
+  /// address; no accept loop, and the group's policy is not asked. The system chooses, on Linux by a hash of
+  /// both addresses, which evens out over many connections only; with a loop that stalls, those in its
+  /// queue wait. Other processes of the same user can listen there as well. All loops have to run when the
+  /// server starts. Not for unix sockets.
+  bool listen_on_every_loop = false;
 
   ServerOptions() = default;
 };
@@ -40,6 +46,9 @@ class LINKSPAN_API Server {
   [[nodiscard]] static Result<Server> start(EventLoop& accept_loop, LoopGroup& loops, ServerOptions options);
   /// Everything on one loop.
   [[nodiscard]] static Result<Server> start(EventLoop& loop, ServerOptions options);
+  /// Accepts on the first loop of `loops`, on a socket that listens already: see Transport::listen. The
+  /// options `endpoint` and `listen` are not used then; listen_on_every_loop is an error.
+  [[nodiscard]] static Result<Server> start(LoopGroup& loops, Socket listening, ServerOptions options);
 
   Server(Server&& other) noexcept = default;
   Server& operator=(Server&& other) noexcept;
@@ -61,7 +70,8 @@ class LINKSPAN_API Server {
 
   explicit Server(std::shared_ptr<Core> core) noexcept;
   [[nodiscard]] static Result<Server> start(EventLoop& accept_loop, LoopGroup* group,
-                                            std::span<EventLoop* const> loops, ServerOptions options);
+                                            std::span<EventLoop* const> loops, ServerOptions options,
+                                            Socket listening = Socket());
 
   std::shared_ptr<Core> core_;
 };
