@@ -31,7 +31,7 @@ class Server:
     arguments: tuple = ()
     needs: tuple = ()
     load: tuple = ()  # options of the load generator when it meets this variant
-    only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params; a tuple: one of these
+    only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params
     warm_up: float = 0  # seconds of load before it is measured: what compiles itself while it runs
     countable: bool = True  # callgrind can run it
 
@@ -44,6 +44,7 @@ class Job:
     unix: bool = False
     quick: bool = False
     counted: bool = False  # system calls and instructions, too
+    needs: tuple = ()  # of a server's name, one part: what can do this job; empty: all can
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Place:
 
 
 def fits(server, job):
-    return all(job.params.get(name) in (value if isinstance(value, tuple) else (value,))
-               for name, value in server.only.items())
+    named = not job.needs or any(part in server.name for part in job.needs)
+    return named and all(job.params.get(name) == value for name, value in server.only.items())
 
 
 def built(build, servers):
@@ -115,11 +116,7 @@ class Servers:
         return self
 
     def __exit__(self, *problem):
-        self.close()
-
-    def close(self):
         self.stack.close()
-        self.running.clear()
 
     def find(self, server, job):
         """A running server, and whether it is a new one."""
@@ -219,8 +216,6 @@ def one_round(place, variants, jobs, quick):
             for server in variants:
                 if fits(server, job):
                     samples += samples_of(server, job, one_job(place, servers, server, job, quick))
-                if job.server:  # of no use to other jobs, and it may have a lot of memory
-                    servers.close()
     return samples
 
 

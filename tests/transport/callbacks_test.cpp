@@ -24,7 +24,7 @@ void run_through_everything(World& world, Event when, const std::function<void(C
   options.high_watermark_bytes = 50'000;
   options.low_watermark_bytes = 10'000;
   const Socket listener = world.raw_listener();
-  Connection& c = world.connect(local_endpoint(listener.descriptor()), options);
+  Connection& c = world.connect(local_endpoint(listener), options);
   bool acted = false;
   c.events.during = [&](Event event) {
     if (event != when || acted) return;
@@ -34,7 +34,7 @@ void run_through_everything(World& world, Event when, const std::function<void(C
   c.stream.start_read();
   c.write(pattern(60'000));
   world.run_until([&] { return c.events.count(Event::open) == 1; });
-  c.peer = Peer(Socket(::accept(listener.descriptor(), nullptr, nullptr)));
+  c.peer = Peer(world.raw_accept(listener));
   REQUIRE(c.peer);
   const auto over = [&] { return !c.stream; };
   c.peer.send(pattern(10'000));

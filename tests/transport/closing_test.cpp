@@ -450,7 +450,7 @@ TEST_CASE("a handle can be moved, and follows its stream") {
 TEST_CASE("endpoints name both ends") {
   for_each_mode([](World& world) {
     const Socket listener = world.raw_listener();
-    const Endpoint endpoint = local_endpoint(listener.descriptor());
+    const Endpoint endpoint = local_endpoint(listener);
     Connection& c = world.connect(endpoint);
     world.accept_raw(listener, c);
     CHECK(c.stream.peer_endpoint() == endpoint);

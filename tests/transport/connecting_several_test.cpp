@@ -2,7 +2,7 @@
 // Copyright The Linkspan authors
 //
 // What every transport promises about connecting to several addresses of one peer. The loop's clock is the
-// test's, so that delays pass when the test says so, and only then.
+// test's, so that delays pass when the test says so, and only then; the simulated network has its own.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ struct TimedWorld {
 };
 
 void for_each_timed(const std::function<void(TimedWorld&)>& body) {
-  for_each_mode_name([&](const Mode& mode) {
+  for_each_kernel_mode_name([&](const Mode& mode) {
     TimedWorld world(mode);
     body(world);
   });
@@ -189,7 +189,7 @@ TEST_CASE("when all addresses fail, the writes fail and on_closed says the last 
 
 TEST_CASE("that there is no way to an address is told only when there was no other answer") {
   const test::LogCapture quiet;
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     TimedWorld timed(mode);
     StreamOptions options;
     options.local_address = Endpoint::parse("127.0.0.1:0").value();  // no IPv6 then
@@ -306,7 +306,7 @@ TEST_CASE("no address, and too many, are reported by on_closed") {
 }
 
 TEST_CASE("a unix path that is not there is followed by TCP, and by the other family") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     TimedWorld timed(mode);
     World six({mode.transport, Family::tcp6});
     World paths({mode.transport, Family::unix_path});
@@ -322,7 +322,7 @@ TEST_CASE("a unix path that is not there is followed by TCP, and by the other fa
 }
 
 TEST_CASE("descriptors that are written while unix paths are tried go to the one that answers") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     TimedWorld timed(Mode{mode.transport, Family::unix_path});
     const Answering answering(timed.world);
     Connection& c = timed.connect({refusing(timed.world), answering.endpoint()});

@@ -22,19 +22,15 @@ struct FullListener {
   std::vector<Socket> waiting;
   Endpoint endpoint;
 
-  explicit FullListener(World& world)
-      : listener(world.raw_listener(0)), endpoint(local_endpoint(listener.descriptor())) {
+  explicit FullListener(World& world) : listener(world.raw_listener(0)), endpoint(local_endpoint(listener)) {
     for (int i = 0; i < 4; ++i) {
-      Socket socket(::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      static_cast<void>(::connect(socket.descriptor(), endpoint.address(),
-                                  static_cast<socklen_t>(endpoint.address_size())));
-      waiting.push_back(std::move(socket));
+      waiting.push_back(world.raw_connecting(endpoint));
     }
   }
 };
 
 Endpoint endpoint_that_refuses(World& world) {
-  return local_endpoint(world.raw_listener().descriptor());  // closed again
+  return local_endpoint(world.raw_listener());  // closed again
 }
 
 }  // namespace
@@ -42,7 +38,7 @@ Endpoint endpoint_that_refuses(World& world) {
 TEST_CASE("connecting: on_open first, writes queue until then, data goes both ways") {
   for_each_mode([](World& world) {
     const Socket listener = world.raw_listener();
-    Connection& c = world.connect(local_endpoint(listener.descriptor()));
+    Connection& c = world.connect(local_endpoint(listener));
     c.stream.start_read();
     c.write("early");
     c.stream.flush();
@@ -119,11 +115,11 @@ TEST_CASE("close while connecting keeps its own deadline; abort ends at once") {
 TEST_CASE("close while connecting sends what is queued once the connection is there") {
   for_each_mode([](World& world) {
     const Socket listener = world.raw_listener();
-    Connection& c = world.connect(local_endpoint(listener.descriptor()));
+    Connection& c = world.connect(local_endpoint(listener));
     c.write("all of it");
     c.stream.close();
     world.run_until([&] { return c.writes.complete_and_in_order(); });
-    c.peer = Peer(Socket(::accept(listener.descriptor(), nullptr, nullptr)));
+    c.peer = Peer(world.raw_accept(listener));
     world.run_until([&] { return c.peer.ended; });
     CHECK(c.peer.received == "all of it");
     c.peer.close();
@@ -160,7 +156,7 @@ TEST_CASE("a listener accepts all that connect and names its real address") {
     Recorder events;
     Stream stream = world.transport().open(std::move(acceptor.sockets[0]), {}, events);
     stream.start_read();
-    REQUIRE(::send(clients[0].descriptor(), "hi", 2, 0) == 2);
+    raw_send(clients[0], "hi");
     world.run_until([&] { return events.received == "hi"; });
     CHECK(stream.local_endpoint() == endpoint);
     world.check_quiet();
@@ -207,7 +203,7 @@ TEST_CASE("a peer that resets before it is accepted does not stop the listener")
     const Endpoint endpoint = listener.local_endpoint();
     for (int i = 0; i < 3; ++i) Peer(world.raw_connect(endpoint)).reset();
     const Socket client = world.raw_connect(endpoint);
-    REQUIRE(::send(client.descriptor(), "alive", 5, 0) == 5);
+    raw_send(client, "alive");
     std::deque<Recorder> streams_events;
     std::vector<Stream> streams;
     world.run_until([&] {
@@ -257,7 +253,7 @@ TEST_CASE("an address in use is an error that names it") {
 }
 
 TEST_CASE("a unix path that nobody listens on any more is taken over, and removed at close") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     World world({mode.transport, Family::unix_path});
     const Endpoint stale = endpoint_that_refuses(world);
     REQUIRE(::access(stale.unix_path().c_str(), F_OK) == 0);
@@ -271,7 +267,7 @@ TEST_CASE("a unix path that nobody listens on any more is taken over, and remove
 }
 
 TEST_CASE("a file that is no socket is never removed to listen at its path") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     World world({mode.transport, Family::unix_path});
     const Endpoint endpoint = world.free_endpoint();
     std::ofstream(endpoint.unix_path()) << "precious";
@@ -314,7 +310,7 @@ rlimit take_all_descriptors() {
 }  // namespace
 
 TEST_CASE("out of descriptors: connecting is an error of that stream alone, the first on its loop too") {
-  for_each_mode_name([](const Mode& mode) {
+  for_each_kernel_mode_name([](const Mode& mode) {
     const ChildResult result = in_child([&] {
       set_log_level(LogLevel::off);
       World world(mode);
@@ -335,7 +331,7 @@ TEST_CASE("out of descriptors: connecting is an error of that stream alone, the 
 
 TEST_CASE(
     "out of descriptors: the listener backs off without spinning, then accepts; no connection is lost") {
-  for_each_mode_name([](const Mode& mode) {
+  for_each_kernel_mode_name([](const Mode& mode) {
     const ChildResult result = in_child([&] {
       set_log_level(LogLevel::off);
       World world(mode);

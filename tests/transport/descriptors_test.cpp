@@ -2,12 +2,9 @@
 // Copyright The Linkspan authors
 //
 // What every transport promises about descriptors that travel over unix sockets.
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/transport/descriptor_message.hpp"
 #include "tests/transport/harness.hpp"
 
 namespace linkspan::conformance {
@@ -17,15 +14,6 @@ void for_each_unix_mode(const std::function<void(const Mode&)>& body) {
   for_each_mode_name([&](const Mode& mode) {
     if (mode.family == Family::unix_path) body(mode);
   });
-}
-
-std::size_t open_descriptors() {
-  DIR* directory = ::opendir("/proc/self/fd");
-  REQUIRE(directory != nullptr);
-  std::size_t count = 0;
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
 }
 
 /// `count` descriptors, the first of which is a pipe with `text` to be read.
@@ -46,27 +34,6 @@ std::string text_of(const Socket& descriptor) {
   return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
 }
 
-/// The plain peer's side: one message.
-void send_with(int socket, std::string text, const std::vector<Socket>& descriptors) {
-  iovec vector{text.data(), text.size()};
-  DescriptorMessage message;
-  const ssize_t sent = ::sendmsg(socket, &message.to_send({&vector, 1}, descriptors), MSG_NOSIGNAL);
-  REQUIRE(sent == static_cast<ssize_t>(text.size()));
-}
-
-struct Message {
-  std::string text;
-  std::vector<Socket> descriptors;
-};
-Message receive_one(int socket) {
-  std::string text(100'000, '\0');
-  DescriptorMessage message;
-  const ssize_t got =
-      ::recvmsg(socket, &message.to_receive(std::as_writable_bytes(std::span(text)), 253), MSG_DONTWAIT);
-  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  return {std::move(text), got < 0 ? std::vector<Socket>() : message.take(253).value()};
-}
-
 StreamOptions receiving(std::size_t most) {
   StreamOptions options;
   options.receive_descriptors = most;
@@ -80,7 +47,7 @@ TEST_CASE("descriptors arrive with the first byte of their chain, in order, and 
     World world(mode);
     Connection& c = world.open();
     c.peer.reads = false;
-    const std::size_t before = open_descriptors();
+    const std::size_t before = world.open_descriptors();
     c.write("plain");
     c.stream.write(in_slices("first message", 3), descriptors_with("one"), c.writes.next());
     c.stream.write(chain_of("second"), descriptors_with("many", 253), c.writes.next());
@@ -88,23 +55,35 @@ TEST_CASE("descriptors arrive with the first byte of their chain, in order, and 
     CHECK(c.stream.queued_bytes() == 5 + 13 + 6 + 3);
     world.run_until([&] { return c.writes.entries.size() == 4; });
     CHECK(c.writes.complete_and_in_order());
-    CHECK(open_descriptors() == before);
-    Message message = receive_one(c.peer.descriptor());
-    CHECK(message.text == "plainfirst message");
-    REQUIRE(message.descriptors.size() == 1);
-    CHECK(text_of(message.descriptors[0]) == "one");
-    message = receive_one(c.peer.descriptor());
-    CHECK(message.text == "second");
-    REQUIRE(message.descriptors.size() == 253);
-    CHECK(text_of(message.descriptors[0]) == "many");
-    CHECK(receive_one(c.peer.descriptor()).text == "end");
+    CHECK(world.open_descriptors() == before);
+    // Each with the message that brings the first byte of theirs.
+    std::string received;
+    std::vector<std::vector<Socket>> descriptors;
+    while (received.size() < 27) {
+      const std::size_t begin = received.size();
+      Message message = raw_receive(c.peer.socket());
+      REQUIRE_FALSE(message.text.empty());
+      received += message.text;
+      for (const std::size_t first : {5, 18}) {
+        if (first < begin || first >= received.size()) continue;
+        REQUIRE_FALSE(message.descriptors.empty());
+        descriptors.push_back(std::exchange(message.descriptors, {}));
+      }
+      CHECK(message.descriptors.empty());
+    }
+    CHECK(received == "plainfirst messagesecondend");
+    REQUIRE(descriptors.size() == 2);
+    REQUIRE(descriptors[0].size() == 1);
+    CHECK(text_of(descriptors[0][0]) == "one");
+    REQUIRE(descriptors[1].size() == 253);
+    CHECK(text_of(descriptors[1][0]) == "many");
   });
 }
 
 TEST_CASE("descriptors cannot travel without bytes, in too large a number, or over TCP") {
   for_each_mode([](World& world) {
     Connection& c = world.open();
-    const std::size_t before = open_descriptors();
+    const std::size_t before = world.open_descriptors();
     if (world.is_unix()) {
       c.stream.write(Chain(), descriptors_with("x"), c.writes.next());
       c.stream.write(chain_of("never"), descriptors_with("x", 254), c.writes.next());
@@ -116,7 +95,7 @@ TEST_CASE("descriptors cannot travel without bytes, in too large a number, or ov
     c.stream.write(chain_of("goes"), std::vector<Socket>(), c.writes.next());
     c.write(" on");
     world.run_until([&] { return c.peer.received == "goes on" && c.writes.complete_and_in_order(); });
-    CHECK(open_descriptors() == before);
+    CHECK(world.open_descriptors() == before);
     if (world.is_unix()) {
       CHECK(c.writes.entries[0].error == errc::invalid_argument);
       CHECK(c.writes.entries[1].error == errc::limit_exceeded);
@@ -125,7 +104,7 @@ TEST_CASE("descriptors cannot travel without bytes, in too large a number, or ov
     }
     c.stream.shutdown_write();
     c.stream.write(chain_of("late"), descriptors_with("x"), c.writes.next());
-    CHECK(open_descriptors() == before);
+    CHECK(world.open_descriptors() == before);
     world.run_until([&] { return c.writes.complete_and_in_order(); });
     CHECK(c.writes.entries.back().error == errc::shut_down);
   });
@@ -137,22 +116,22 @@ TEST_CASE("descriptors wait with their chain while the peer does not read; an ab
       World world(mode);
       Connection& c = world.open({}, true);
       const std::string filled = world.fill(c);
-      const std::size_t before = open_descriptors();
+      const std::size_t before = world.open_descriptors();
       c.stream.write(chain_of("message"), descriptors_with("waits"), c.writes.next());
       world.settle();
       world.check_quiet();
-      CHECK(open_descriptors() == before + 1);
+      CHECK(world.open_descriptors() == before + 1);
       if (aborts) {
         c.stream.abort();
         world.run_until([&] { return c.events.closed(); });
-        CHECK(open_descriptors() == before - 1);
+        CHECK(world.open_descriptors() == before - 1);
         CHECK(c.writes.entries.back().error == errc::cancelled);
         continue;
       }
       std::string received;
       std::vector<Socket> descriptors;
       world.run_until([&] {
-        Message message = receive_one(c.peer.descriptor());
+        Message message = raw_receive(c.peer.socket());
         received += message.text;
         if (!message.descriptors.empty()) descriptors = std::move(message.descriptors);
         return received.size() == filled.size() + 7;
@@ -174,15 +153,15 @@ TEST_CASE("received descriptors come directly before the bytes that they were se
       if (event == Event::descriptors) texts.push_back(text_of(c.events.descriptors.back()[0]));
       if (event == Event::read) texts.push_back(std::exchange(c.events.received, ""));
     };
-    const int peer = c.peer.descriptor();
+    const Socket& peer = c.peer.socket();
     for (int round = 0; round < 3; ++round) {
       texts.clear();
       c.events.descriptors.clear();
       c.peer.send("a");
-      send_with(peer, "b", descriptors_with("with b"));
+      raw_send(peer, {"b", descriptors_with("with b")});
       c.peer.send("c");
-      send_with(peer, "d", descriptors_with("with d", 4));
-      send_with(peer, "e", descriptors_with("with e", 2));
+      raw_send(peer, {"d", descriptors_with("with d", 4)});
+      raw_send(peer, {"e", descriptors_with("with e", 2)});
       c.peer.send("f");
       std::string bytes;
       world.run_until([&] {
@@ -211,12 +190,12 @@ TEST_CASE("a pause holds descriptors in their place, and nothing leaks however t
       CAPTURE(how);
       World world(mode);
       Connection& c = world.open(receiving(4));
-      const std::size_t before = open_descriptors();
+      const std::size_t before = world.open_descriptors();
       c.stream.start_read();
       world.settle();
-      const int peer = c.peer.descriptor();
-      send_with(peer, "a", descriptors_with("with a", 3));
-      send_with(peer, "b", descriptors_with("with b", 2));
+      const Socket& peer = c.peer.socket();
+      raw_send(peer, {"a", descriptors_with("with a", 3)});
+      raw_send(peer, {"b", descriptors_with("with b", 2)});
       c.stream.pause_read();
       world.settle();
       CHECK(c.events.descriptors.empty());
@@ -229,9 +208,9 @@ TEST_CASE("a pause holds descriptors in their place, and nothing leaks however t
           CHECK(c.events.events ==
                 std::vector{Event::open, Event::descriptors, Event::read, Event::descriptors, Event::read});
           CHECK(text_of(c.events.descriptors[1][0]) == "with b");
-          CHECK(open_descriptors() == before + 5);
+          CHECK(world.open_descriptors() == before + 5);
           c.events.descriptors.clear();
-          CHECK(open_descriptors() == before);
+          CHECK(world.open_descriptors() == before);
           break;
         case 1: c.stream.abort(); break;
         case 2: c.stream = Stream(); break;
@@ -244,9 +223,9 @@ TEST_CASE("a pause holds descriptors in their place, and nothing leaks however t
       if (how == 1 || how == 3) world.run_until([&] { return c.events.closed(); });
       if (how == 2) world.settle();
       if (how == 4) {
-        CHECK(open_descriptors() < before);
+        CHECK(world.open_descriptors() < before);
       } else if (how != 0) {
-        CHECK(open_descriptors() == before - 1);
+        CHECK(world.open_descriptors() == before - 1);
       }
     }
   });
@@ -260,7 +239,7 @@ TEST_CASE("a handler that pauses when descriptors come gets their bytes when it 
       if (event == Event::descriptors) c.stream.pause_read();
     };
     c.stream.start_read();
-    send_with(c.peer.descriptor(), "a", descriptors_with("with a"));
+    raw_send(c.peer.socket(), {"a", descriptors_with("with a")});
     world.run_until([&] { return c.events.descriptors.size() == 1; });
     world.settle();
     CHECK(c.events.received.empty());
@@ -275,24 +254,24 @@ TEST_CASE("more descriptors than the stream takes are closed and break it; by de
     World world(mode);
     Connection& c = world.open(receiving(3));
     c.stream.start_read();
-    send_with(c.peer.descriptor(), "fits", descriptors_with("x", 3));
+    raw_send(c.peer.socket(), {"fits", descriptors_with("x", 3)});
     world.run_until([&] { return c.events.received == "fits"; });
     c.events.descriptors.clear();
-    const std::size_t before = open_descriptors();
-    send_with(c.peer.descriptor(), "too many", descriptors_with("x", 4));
+    const std::size_t before = world.open_descriptors();
+    raw_send(c.peer.socket(), {"too many", descriptors_with("x", 4)});
     world.run_until([&] { return c.events.closed(); });
     CHECK(c.events.closed_error == errc::limit_exceeded);
     CHECK(c.events.descriptors.empty());
     CHECK(c.events.received == "fits");
-    CHECK(open_descriptors() == before - 1);
+    CHECK(world.open_descriptors() == before - 1);
 
     Connection& none = world.open();
     none.stream.start_read();
-    const std::size_t at_first = open_descriptors();
-    send_with(none.peer.descriptor(), "text", descriptors_with("x", 4));
+    const std::size_t at_first = world.open_descriptors();
+    raw_send(none.peer.socket(), {"text", descriptors_with("x", 4)});
     world.run_until([&] { return none.events.received == "text"; });
     CHECK(none.events.descriptors.empty());
-    CHECK(open_descriptors() == at_first);
+    CHECK(world.open_descriptors() == at_first);
   });
 }
 
@@ -311,8 +290,8 @@ TEST_CASE("descriptors that come with bytes for given memory come before its com
     world.settle();
     c.peer.send("ab");
     world.settle();
-    send_with(c.peer.descriptor(), "cd", descriptors_with("one"));
-    send_with(c.peer.descriptor(), "efgh", descriptors_with("two"));
+    raw_send(c.peer.socket(), {"cd", descriptors_with("one")});
+    raw_send(c.peer.socket(), {"efgh", descriptors_with("two")});
     world.run_until([&] { return c.events.received == "gh"; });
     CHECK(order == "onetwo|abcdef");
   });

@@ -230,7 +230,7 @@ int join_crowd(const Endpoint& endpoint, std::size_t count) {
 }  // namespace
 
 TEST_CASE("a gibibyte arrives whole in both directions, and no write copies") {
-  for_each_mode_name([](const Mode& mode) {
+  for_each_kernel_mode_name([](const Mode& mode) {
     if (mode.family == Family::tcp6 || mode.small_buffers) return;
     World world(mode);
     std::array<int, 2> pair;
@@ -263,7 +263,7 @@ TEST_CASE("a gibibyte arrives whole in both directions, and no write copies") {
 }
 
 TEST_CASE("ten thousand connections at once leave no descriptor, no memory and no timer behind") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     const std::size_t count = crowd_size();
     EventLoopOptions options;
     options.pool.cache_bytes = 0;
@@ -295,7 +295,7 @@ TEST_CASE("ten thousand connections at once leave no descriptor, no memory and n
 }
 
 TEST_CASE("a peer that is killed is a stream that ends, and each write completes once") {
-  for_each_mode_name([](const Mode& mode) {
+  for_each_kernel_mode_name([](const Mode& mode) {
     for (const bool reading : {true, false}) {
       CAPTURE(reading);
       World world(mode);

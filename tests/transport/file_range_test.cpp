@@ -98,7 +98,8 @@ TEST_CASE("ranges of files leave in their place among the chains, and nothing is
       CHECK(c.events.count(Event::writable) == 1);
       CHECK(c.stream.queued_bytes() == 0);
       CHECK(released == 3);
-      CHECK(scope.copied().total() == 0);
+      // A simulated kernel does not send from files: they are read.
+      if (!world.mode().is_sim()) CHECK(scope.copied().total() == 0);
       CHECK(file.use_count() == 1);
     }
   });
@@ -153,6 +154,7 @@ TEST_CASE("flush sends from files at once, and reports it later") {
     c.stream.flush();
     c.events.inside_call = false;
     CHECK(c.writes.entries.empty());
+    world.let_arrive();
     c.peer.pump();
     CHECK(c.peer.received == "a file");
     world.run_until([&] { return c.writes.entries.size() == 1; });
@@ -403,7 +405,7 @@ TEST_CASE("abort and a reset in the middle of a file fail its write with what wa
 }
 
 TEST_CASE("a sparse file of 1 GiB arrives exactly") {
-  for_each_transport([](World& world) {
+  for_each_kernel_transport([](World& world) {
     constexpr std::uint64_t kSize = std::uint64_t{1} << 30;
     const test::TemporaryDirectory directory;
     const SharedFile file = [&]() -> SharedFile {

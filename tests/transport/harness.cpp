@@ -15,7 +15,11 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <span>
 
+#include "lib/transport/descriptor_message.hpp"
+#include "lib/transport/sim/sim_kernel.hpp"
+#include "lib/transport/sim/sim_machine.hpp"
 #if LINKSPAN_HAVE_ASIO
 #include "tests/transport/asio_guest.hpp"
 #endif
@@ -42,6 +46,28 @@ Socket make_socket(const Endpoint& endpoint) {
 bool bind_to(const Socket& socket, const Endpoint& endpoint) {
   return ::bind(socket.descriptor(), endpoint.address(), static_cast<socklen_t>(endpoint.address_size())) ==
          0;
+}
+
+/// nullptr: the system's.
+SimMachine* machine_of(const Socket& socket) {
+  return dynamic_cast<SimMachine*>(socket.space());
+}
+
+// Like the system's calls. None waits.
+
+ssize_t send_now(const Socket& socket, std::string_view text) {
+  if (SimMachine* machine = machine_of(socket)) {
+    iovec vector{const_cast<char*>(text.data()), text.size()};
+    return machine->send(socket.descriptor(), {&vector, 1}, {});
+  }
+  return ::send(socket.descriptor(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+ssize_t receive_now(const Socket& socket, std::span<char> memory) {
+  if (SimMachine* machine = machine_of(socket)) {
+    return machine->receive(socket.descriptor(), std::as_writable_bytes(memory));
+  }
+  return ::recv(socket.descriptor(), memory.data(), memory.size(), MSG_DONTWAIT);
 }
 
 bool has_ipv6() {
@@ -82,11 +108,12 @@ std::unique_ptr<Host> make_host(const Mode& mode, EventLoopOptions options) {
 
 // doctest enters one subcase a run, and only comes back for the others if it has seen them: so a failure must
 // not leave the loop.
-void for_each_of(std::initializer_list<Mode> modes, const std::function<void(const Mode&)>& body) {
+void for_each_of(const std::vector<std::string>& transports, std::span<const Mode> modes,
+                 const std::function<void(const Mode&)>& body) {
   std::exception_ptr failure;
-  for (const std::string& transport : tested_transports()) {
+  for (const std::string& transport : transports) {
     for (Mode mode : modes) {
-      if (mode.family == Family::tcp6 && !has_ipv6()) continue;
+      if (mode.family == Family::tcp6 && transport != "sim" && !has_ipv6()) continue;
       mode.transport = transport;
       SUBCASE(mode.name().c_str()) {
         try {
@@ -98,6 +125,31 @@ void for_each_of(std::initializer_list<Mode> modes, const std::function<void(con
     }
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+// Without their transports.
+std::vector<Mode> one_mode() {
+  return {{"", Family::tcp4}};
+}
+std::vector<Mode> all_modes() {
+  return {{"", Family::tcp4},
+          {"", Family::tcp6},
+          {"", Family::unix_path},
+          {"", Family::tcp4, true},
+          {"", Family::unix_path, true}};
+}
+
+std::vector<std::string> with_sim() {
+  std::vector<std::string> names = tested_transports();
+  names.emplace_back("sim");
+  return names;
+}
+
+std::function<void(const Mode&)> in_world(const std::function<void(World&)>& body) {
+  return [&body](const Mode& mode) {
+    World world(mode);
+    body(world);
+  };
 }
 
 }  // namespace
@@ -116,38 +168,34 @@ std::string Mode::name() const {
 }
 
 void for_each_mode_name(const std::function<void(const Mode&)>& body) {
-  for_each_of({{"", Family::tcp4},
-               {"", Family::tcp6},
-               {"", Family::unix_path},
-               {"", Family::tcp4, true},
-               {"", Family::unix_path, true}},
-              body);
+  for_each_of(with_sim(), all_modes(), body);
 }
-
 void for_each_transport_name(const std::function<void(const Mode&)>& body) {
-  for_each_of({{"", Family::tcp4}}, body);
+  for_each_of(with_sim(), one_mode(), body);
+}
+void for_each_kernel_mode_name(const std::function<void(const Mode&)>& body) {
+  for_each_of(tested_transports(), all_modes(), body);
+}
+void for_each_kernel_transport_name(const std::function<void(const Mode&)>& body) {
+  for_each_of(tested_transports(), one_mode(), body);
 }
 
 void for_each_mode(const std::function<void(World&)>& body) {
-  for_each_mode_name([&](const Mode& mode) {
-    World world(mode);
-    body(world);
-  });
+  for_each_mode_name(in_world(body));
 }
-
 void for_each_roomy_mode(const std::function<void(World&)>& body) {
   for_each_mode_name([&](const Mode& mode) {
-    if (mode.small_buffers) return;
-    World world(mode);
-    body(world);
+    if (!mode.small_buffers) in_world(body)(mode);
   });
 }
-
 void for_each_transport(const std::function<void(World&)>& body) {
-  for_each_transport_name([&](const Mode& mode) {
-    World world(mode);
-    body(world);
-  });
+  for_each_transport_name(in_world(body));
+}
+void for_each_kernel_mode(const std::function<void(World&)>& body) {
+  for_each_kernel_mode_name(in_world(body));
+}
+void for_each_kernel_transport(const std::function<void(World&)>& body) {
+  for_each_kernel_transport_name(in_world(body));
 }
 
 std::string pattern(std::size_t size) {
@@ -242,20 +290,27 @@ void Acceptor::on_accept_error(std::error_code error) {
 // --- Peer
 
 void Peer::shutdown_write() {
-  static_cast<void>(::shutdown(descriptor(), SHUT_WR));
+  if (SimMachine* machine = machine_of(socket_)) {
+    machine->end_sending(descriptor());
+  } else {
+    static_cast<void>(::shutdown(descriptor(), SHUT_WR));
+  }
 }
 
 void Peer::reset() {
-  const linger now{1, 0};
-  static_cast<void>(::setsockopt(descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
+  if (SimMachine* machine = machine_of(socket_)) {
+    machine->before_close(descriptor(), true);
+  } else {
+    const linger now{1, 0};
+    static_cast<void>(::setsockopt(descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
+  }
   close();
 }
 
 void Peer::pump() {
   std::size_t sent = 0;
   while (socket_ && sent < outgoing_.size()) {
-    const ssize_t now =
-        ::send(descriptor(), outgoing_.data() + sent, outgoing_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t now = send_now(socket_, std::string_view(outgoing_).substr(sent));
     if (now < 0) {
       if (errno == EAGAIN) break;
       error = errno;
@@ -271,7 +326,7 @@ void Peer::pump() {
 void Peer::receive_at_most(std::size_t bytes) {
   std::array<char, 64 * 1024> buffer;
   while (socket_ && !ended && error == 0 && bytes != 0) {
-    const ssize_t got = ::recv(descriptor(), buffer.data(), std::min(bytes, buffer.size()), MSG_DONTWAIT);
+    const ssize_t got = receive_now(socket_, std::span(buffer).first(std::min(bytes, buffer.size())));
     if (got < 0) {
       if (errno != EAGAIN) error = errno;
       return;
@@ -287,12 +342,26 @@ void Peer::receive_at_most(std::size_t bytes) {
 
 // --- World
 
-World::World(const Mode& mode, EventLoopOptions options) : World(mode, make_host(mode, std::move(options))) {}
+World::World(const Mode& mode, EventLoopOptions options) : mode_(mode) {
+  if (mode.is_sim()) {
+    SimOptions network;
+    // LINKSPAN_SIM_SEED: another run of what is random in the simulated network.
+    if (const char* seed = std::getenv("LINKSPAN_SIM_SEED")) network.seed = std::strtoull(seed, nullptr, 10);
+    network_ = std::make_unique<SimNetwork>(network);
+    sim_host_ = &network_->add_host("host", {"10.0.0.1", "fd00::1"});
+    host_ = make_own_host(sim_host_->engine(), sim_host_->loop_options(std::move(options)));
+  } else {
+    host_ = make_host(mode, std::move(options));
+  }
+  make_directory();
+}
 
 World::World(Mode mode, const EngineFactory& engine, EventLoopOptions options)
-    : World(std::move(mode), make_own_host(engine, std::move(options))) {}
+    : mode_(std::move(mode)), host_(make_own_host(engine, std::move(options))) {
+  make_directory();
+}
 
-World::World(Mode mode, std::unique_ptr<Host> host) : mode_(std::move(mode)), host_(std::move(host)) {
+void World::make_directory() {
   char directory[] = "/tmp/linkspan-XXXXXX";
   REQUIRE(::mkdtemp(directory) != nullptr);
   directory_ = directory;
@@ -306,6 +375,7 @@ World::~World() {
   }
   // The loop first: completions that come while it stops are written into connections_.
   host_.reset();
+  connections_.clear();  // before the network of their sockets
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);
 }
@@ -324,10 +394,30 @@ void World::run_until(const std::function<bool()>& done) {
 }
 
 void World::settle() {
-  for (int tick = 0; tick < 10; ++tick) {
+  // Ticks do not wait for what takes its time in the simulated network.
+  const Clock& clock = loop().environment().clock;
+  const TimePoint end = clock.now() + std::chrono::milliseconds(10);
+  for (int tick = 0; tick < 10 || (network_ != nullptr && clock.now() < end); ++tick) {
     for (Connection& connection : connections_) connection.peer.pump();
     turn(std::chrono::milliseconds(1));
   }
+}
+
+void World::let_arrive() {
+  if (network_ == nullptr) return;
+  SimKernel& kernel = SimMachine::of(*sim_host_).kernel();
+  // Twice: there and, where something is answered, back.
+  kernel.advance_to(kernel.now() + 2 * kernel.options().latency_max);
+}
+
+std::size_t World::open_descriptors() const {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  if (network_ == nullptr) return count;
+  for (const auto& [number, socket] : SimMachine::of(*sim_host_).kernel().sockets()) {
+    count = count + 1 - socket->unread_descriptors();
+  }
+  return count;
 }
 
 void World::check_quiet() {
@@ -354,33 +444,85 @@ Endpoint World::free_endpoint() {
 
 Socket World::raw_listener(int backlog) {
   const Endpoint endpoint = free_endpoint();
+  if (sim_host_ != nullptr) {
+    ListenOptions options;
+    options.backlog = backlog;
+    Socket socket = SimMachine::of(*sim_host_).make_listening(endpoint, options).value_or_throw();
+    if (mode_.small_buffers) set_small_buffers(socket);
+    return socket;
+  }
   Socket socket = make_socket(endpoint);
-  if (mode_.small_buffers) set_small_buffers(socket.descriptor());
+  if (mode_.small_buffers) set_small_buffers(socket);
   REQUIRE(bind_to(socket, endpoint));
   REQUIRE(::listen(socket.descriptor(), backlog) == 0);
   return socket;
 }
 
+Socket World::raw_connecting(const Endpoint& endpoint) {
+  if (sim_host_ != nullptr) {
+    SimMachine& machine = SimMachine::of(*sim_host_);
+    Socket socket = machine.make_connecting(endpoint, {}).value_or_throw();
+    if (mode_.small_buffers) set_small_buffers(socket);
+    static_cast<void>(machine.connect(socket.descriptor(), endpoint));
+    let_arrive();
+    return socket;
+  }
+  Socket socket(::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  static_cast<void>(
+      ::connect(socket.descriptor(), endpoint.address(), static_cast<socklen_t>(endpoint.address_size())));
+  return socket;
+}
+
 Socket World::raw_connect(const Endpoint& endpoint) {
+  if (sim_host_ != nullptr) {
+    Socket socket = raw_connecting(endpoint);
+    SimMachine& machine = SimMachine::of(*sim_host_);
+    SimKernel& kernel = machine.kernel();
+    const SimSocket& simulated = *machine.socket_of(socket.descriptor());
+    while (simulated.state() == SimSocket::State::connecting) kernel.advance_to(kernel.next_event());
+    REQUIRE(simulated.state() == SimSocket::State::connected);
+    return socket;
+  }
   Socket socket = make_socket(endpoint);
-  if (mode_.small_buffers) set_small_buffers(socket.descriptor());
+  if (mode_.small_buffers) set_small_buffers(socket);
   REQUIRE(::connect(socket.descriptor(), endpoint.address(),
                     static_cast<socklen_t>(endpoint.address_size())) == 0);
+  return socket;
+}
+
+Socket World::raw_accept(const Socket& listener) {
+  if (SimMachine* machine = machine_of(listener)) {
+    SimKernel& kernel = machine->kernel();
+    Socket socket = machine->accept(listener.descriptor());
+    while (!socket) {
+      REQUIRE(kernel.next_event() != TimePoint::max());
+      kernel.advance_to(kernel.next_event());
+      socket = machine->accept(listener.descriptor());
+    }
+    return socket;
+  }
+  Socket socket(::accept(listener.descriptor(), nullptr, nullptr));
+  REQUIRE(socket);
   return socket;
 }
 
 std::pair<Socket, Socket> World::raw_pair(bool small_buffers) {
   small_buffers = small_buffers || mode_.small_buffers;
   const Socket listener = raw_listener();
-  if (small_buffers) set_small_buffers(listener.descriptor());
-  const Endpoint endpoint = local_endpoint(listener.descriptor());
-  Socket near = make_socket(endpoint);
-  if (small_buffers) set_small_buffers(near.descriptor());
-  REQUIRE(::connect(near.descriptor(), endpoint.address(), static_cast<socklen_t>(endpoint.address_size())) ==
-          0);
-  Socket far(::accept(listener.descriptor(), nullptr, nullptr));
-  REQUIRE(far);
-  if (small_buffers) set_small_buffers(far.descriptor());
+  if (small_buffers) set_small_buffers(listener);
+  const Endpoint endpoint = local_endpoint(listener);
+  Socket near;
+  if (sim_host_ != nullptr) {
+    near = raw_connect(endpoint);
+    if (small_buffers) set_small_buffers(near);
+  } else {
+    near = make_socket(endpoint);
+    if (small_buffers) set_small_buffers(near);
+    REQUIRE(::connect(near.descriptor(), endpoint.address(),
+                      static_cast<socklen_t>(endpoint.address_size())) == 0);
+  }
+  Socket far = raw_accept(listener);
+  if (small_buffers) set_small_buffers(far);
   return {std::move(near), std::move(far)};
 }
 
@@ -399,7 +541,7 @@ Connection& World::open(const StreamOptions& options, bool small_buffers) {
 
 Connection& World::open_resettable(const StreamOptions& options) {
   std::pair<Socket, Socket> sockets = raw_pair(false);
-  if (is_unix()) REQUIRE(::send(sockets.first.descriptor(), "!", 1, 0) == 1);
+  if (is_unix()) raw_send(sockets.first, "!");
   Connection& connection = adopt(std::move(sockets), options);
   connection.peer.reads = false;
   run_until([&] { return connection.events.count(Event::open) == 1; });
@@ -418,9 +560,8 @@ Connection& World::connect(const std::vector<Endpoint>& endpoints, const StreamO
 
 void World::accept_raw(const Socket& listener, Connection& connection) {
   run_until([&] { return connection.events.count(Event::open) == 1; });
-  connection.peer = Peer(Socket(::accept(listener.descriptor(), nullptr, nullptr)));
-  if (mode_.small_buffers) set_small_buffers(connection.peer.descriptor());
-  REQUIRE(connection.peer);
+  connection.peer = Peer(raw_accept(listener));
+  if (mode_.small_buffers) set_small_buffers(connection.peer.socket());
 }
 
 std::string World::fill(Connection& connection, std::size_t piece) {
@@ -482,10 +623,63 @@ Endpoint local_endpoint(int descriptor) {
   return {address, size};
 }
 
-void set_small_buffers(int descriptor) {
+Endpoint local_endpoint(const Socket& socket) {
+  SimMachine* machine = machine_of(socket);
+  return machine != nullptr ? machine->local_endpoint(socket.descriptor())
+                            : local_endpoint(socket.descriptor());
+}
+
+void set_small_buffers(const Socket& socket) {
   const int size = 4096;
+  const int descriptor = socket.descriptor();
+  if (SimMachine* machine = machine_of(socket)) {
+    SocketOptions options;
+    options.send_buffer_bytes = options.receive_buffer_bytes = size;
+    machine->socket_of(descriptor)->set_options(options);
+    return;
+  }
   static_cast<void>(::setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)));
   static_cast<void>(::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
+}
+
+void raw_send(const Socket& socket, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = send_now(socket, text);
+    REQUIRE(sent > 0);
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+}
+
+void raw_send(const Socket& socket, Message message) {
+  iovec vector{message.text.data(), message.text.size()};
+  ssize_t sent = 0;
+  if (SimMachine* machine = machine_of(socket)) {
+    sent = machine->send(socket.descriptor(), {&vector, 1}, message.descriptors);
+  } else {
+    DescriptorMessage with;
+    sent = ::sendmsg(socket.descriptor(), &with.to_send({&vector, 1}, message.descriptors), MSG_NOSIGNAL);
+  }
+  REQUIRE(sent > 0);
+  if (const auto size = static_cast<std::size_t>(sent); size != message.text.size()) {
+    raw_send(socket, std::string_view(message.text).substr(size));
+  }
+}
+
+Message raw_receive(const Socket& socket) {
+  constexpr std::size_t kMost = 253;
+  std::string text(100'000, '\0');
+  const std::span memory = std::as_writable_bytes(std::span(text));
+  Result<std::vector<Socket>, std::error_code> descriptors = std::vector<Socket>();
+  ssize_t got = 0;
+  if (SimMachine* machine = machine_of(socket)) {
+    got = machine->receive(socket.descriptor(), memory, kMost, descriptors);
+  } else {
+    DescriptorMessage with;
+    got = ::recvmsg(socket.descriptor(), &with.to_receive(memory, kMost), MSG_DONTWAIT);
+    if (got >= 0) descriptors = with.take(kMost);
+  }
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return {std::move(text), std::move(descriptors).value()};
 }
 
 }  // namespace linkspan::conformance

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// What the conformance tests share. A test case runs once for each transport of the build on each kind of
-// socket, as a subcase that is named after both:
+// What the conformance tests share. A test case runs once for each transport of the build, and the simulated
+// network, on each kind of socket, as a subcase that is named after both:
 //
 //   TEST_CASE("a sentence that says what every transport does") {
 //     for_each_mode([](World& world) { ... });
 //   }
 //
 // A World drives one loop on the test's own thread; what it talks to are plain sockets of the system, so that
-// no code under test is on both sides. "asio guest" is an AsioLoop on a context that the World runs.
+// no code under test is on both sides. In the simulated network they are plain sockets of the loop's own
+// host. "asio guest" is an AsioLoop on a context that the World runs.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -27,6 +28,7 @@
 
 #include "linkspan/loop/event_loop.hpp"
 #include "linkspan/loop/timer.hpp"
+#include "linkspan/transport/sim_network.hpp"
 #include "linkspan/transport/transport.hpp"
 
 namespace linkspan::conformance {
@@ -39,6 +41,7 @@ struct Mode {
   bool small_buffers = false;  ///< of the kernel, so that reads and writes are partial
 
   [[nodiscard]] std::string name() const;
+  [[nodiscard]] bool is_sim() const { return transport == "sim"; }
 };
 
 class World;
@@ -55,6 +58,11 @@ void for_each_transport(const std::function<void(World&)>& body);
 /// The same for tests that make their own worlds.
 void for_each_mode_name(const std::function<void(const Mode&)>& body);
 void for_each_transport_name(const std::function<void(const Mode&)>& body);
+/// The same without the simulated network: for what the test, or the promise, asks of the system itself.
+void for_each_kernel_mode(const std::function<void(World&)>& body);
+void for_each_kernel_transport(const std::function<void(World&)>& body);
+void for_each_kernel_mode_name(const std::function<void(const Mode&)>& body);
+void for_each_kernel_transport_name(const std::function<void(const Mode&)>& body);
 
 /// `size` bytes of which no two places look alike.
 [[nodiscard]] std::string pattern(std::size_t size);
@@ -142,6 +150,7 @@ class Peer {
   void receive_at_most(std::size_t bytes);
 
   [[nodiscard]] int descriptor() const { return socket_.descriptor(); }
+  [[nodiscard]] const Socket& socket() const { return socket_; }
   [[nodiscard]] Socket take_socket() { return std::move(socket_); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
 
@@ -207,6 +216,8 @@ class World {
   void run_until(const std::function<bool()>& done);
   /// Enough ticks for everything that is due to happen.
   void settle();
+  /// What is on its way arrives, without a tick: on the system's loopback it has already.
+  void let_arrive();
   /// Nothing happens any more: the loop sleeps instead of turning round.
   void check_quiet();
   /// Destroys the loop, which stops it first.
@@ -216,7 +227,12 @@ class World {
   [[nodiscard]] Endpoint free_endpoint();
   /// A listening socket of the system.
   [[nodiscard]] Socket raw_listener(int backlog = 16);
+  /// Waits until it is connected.
   [[nodiscard]] Socket raw_connect(const Endpoint& endpoint);
+  /// Begins to connect, and does not wait for what comes of it.
+  [[nodiscard]] Socket raw_connecting(const Endpoint& endpoint);
+  /// Waits until there is a connection.
+  [[nodiscard]] Socket raw_accept(const Socket& listener);
 
   /// An open stream that does not read yet.
   Connection& open(const StreamOptions& options = {}, bool small_buffers = false);
@@ -227,15 +243,20 @@ class World {
   Connection& connect(const std::vector<Endpoint>& endpoints, const StreamOptions& options = {});
   void accept_raw(const Socket& listener, Connection& connection);
 
+  /// The process has these and, in the simulated network, the hosts; those on their way to a peer aside.
+  [[nodiscard]] std::size_t open_descriptors() const;
+
   /// Writes until the kernel takes no more, `piece` bytes at a time; returns all that was written.
   std::string fill(Connection& connection, std::size_t piece = std::size_t{1} << 20);
 
  private:
-  World(Mode mode, std::unique_ptr<Host> host);
   [[nodiscard]] std::pair<Socket, Socket> raw_pair(bool small_buffers);
   Connection& adopt(std::pair<Socket, Socket> sockets, const StreamOptions& options);
+  void make_directory();
 
   Mode mode_;
+  std::unique_ptr<SimNetwork> network_;
+  SimHost* sim_host_ = nullptr;
   std::string directory_;
   int paths_ = 0;
   std::unique_ptr<Host> host_;
@@ -252,7 +273,19 @@ struct ChildResult {
 /// do not survive a fork.
 [[nodiscard]] ChildResult in_child(const std::function<void()>& body);
 
+// Calls on plain sockets, the system's or simulated ones.
+
+[[nodiscard]] Endpoint local_endpoint(const Socket& socket);
 [[nodiscard]] Endpoint local_endpoint(int descriptor);
-void set_small_buffers(int descriptor);
+void set_small_buffers(const Socket& socket);
+/// All of `text`, for which there is room.
+void raw_send(const Socket& socket, std::string_view text);
+/// One message of a unix socket.
+struct Message {
+  std::string text;
+  std::vector<Socket> descriptors;
+};
+void raw_send(const Socket& socket, Message message);
+[[nodiscard]] Message raw_receive(const Socket& socket);
 
 }  // namespace linkspan::conformance

@@ -87,7 +87,7 @@ TEST_CASE("large data is neither copied out nor in by the library") {
 }
 
 TEST_CASE("memory that is gone when it is sent: the write fails with EFAULT, the connection is reset") {
-  for_each_mode([](World& world) {
+  for_each_kernel_mode([](World& world) {
     Connection& c = world.open();
     Connection& other = world.open();
     c.events.keeps_data = true;  // what was not sent cannot be read here either

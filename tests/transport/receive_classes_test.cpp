@@ -67,7 +67,7 @@ TEST_CASE("bulk comes in large slices") {
 }
 
 TEST_CASE("of messages only those that fit into the smallest block are copied out, of bulk next to nothing") {
-  for_each_mode([](World& world) {
+  for_each_kernel_mode([](World& world) {
     Connection& c = open_keeping(world);
     const std::size_t smallest = BlockPool::kClassBytes.front();
     CopyScope small;

@@ -22,7 +22,7 @@ TEST_CASE("stopping with tasks, writes, timers and peers that never read: every 
     world.fill(closing);
     closing.stream.close(std::chrono::hours(1));
     const Socket nobody = world.raw_listener();
-    Connection& connecting = world.connect(local_endpoint(nobody.descriptor()));
+    Connection& connecting = world.connect(local_endpoint(nobody));
     connecting.write("queued");
     int tasks = 0;
     for (int i = 0; i < 100; ++i) REQUIRE(world.loop().post([&] { ++tasks; }));
@@ -72,7 +72,7 @@ TEST_CASE("a stream that is opened while the loop stops is closed like the other
     Stream stream;
     c.events.during = [&](Event event) {
       if (event == Event::closed) {
-        stream = world.transport().connect(local_endpoint(nobody.descriptor()), {}, late);
+        stream = world.transport().connect(local_endpoint(nobody), {}, late);
       }
     };
     world.loop().stop();

@@ -147,7 +147,7 @@ TEST_CASE("a gathered write of 5000 slices arrives exactly") {
 }
 
 TEST_CASE("a write of more than 2 GiB completes with all its bytes") {
-  for_each_transport([](World& world) {
+  for_each_kernel_transport([](World& world) {
     Connection& c = world.open();
     const Slice shared = Slice::adopt(pattern(4 << 20));
     constexpr std::size_t kPieces = 513;  // 2 GiB and 4 MiB
