@@ -27,6 +27,8 @@ class ReceiveQueue {
   [[nodiscard]] bool idle() const noexcept { return held_.empty() && arrivals_.empty() && memory_.empty(); }
   /// Nothing was received that is not delivered.
   [[nodiscard]] bool nothing_held() const noexcept { return held_.empty() && arrivals_.empty(); }
+  /// Something is held, or memory waits, or has been refused.
+  [[nodiscard]] bool has_work() const noexcept { return !idle() || !refused_.empty(); }
   /// Completions are to come.
   [[nodiscard]] bool memory_waits() const noexcept { return !memory_.empty() || !refused_.empty(); }
 

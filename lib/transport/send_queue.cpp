@@ -35,13 +35,12 @@ bool has_to_be_read(int error) noexcept {
 }  // namespace
 
 void SendQueue::append(Chain&& data, std::vector<Socket>&& descriptors, int number) {
+  if (descriptors.empty()) return append(std::move(data), number);
+  parts_.reserve_one();  // what may throw comes first
+  const std::uint64_t position = end();
   const std::size_t size = data.size();
-  if (!descriptors.empty()) parts_.reserve_one();  // what may throw comes first
-  in_flight_.add(data, "write queue", number);
-  chain_.append(std::move(data));
-  if (!descriptors.empty())
-    parts_.push_back({end(), size, std::move(descriptors), nullptr, 0, false, Slice()});
-  bytes_ += size;
+  append(std::move(data), number);
+  parts_.push_back({position, size, std::move(descriptors), nullptr, 0, false, Slice()});
 }
 
 bool SendQueue::can_count(const FileRange& range) const noexcept {
@@ -98,7 +97,7 @@ SendQueue::Sent SendQueue::send_file(Part& part, SocketSystem& sockets, int sock
   return {static_cast<std::size_t>(sent), {}};
 }
 
-Chain SendQueue::accepted(std::size_t bytes) {
+Chain SendQueue::part_accepted(std::size_t bytes) {
   const bool with_descriptors = !next_is_memory() && !parts_.front().descriptors.empty();
   const bool memory = next_is_memory() || with_descriptors;
   begin_ += bytes;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "lib/buffer/in_flight.hpp"
@@ -30,8 +31,17 @@ class SendQueue {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
 
-  /// Descriptors go with the first byte, and there is one: as many as a message takes. `number` of the stream
-  /// is for reports.
+  /// `number` of the stream is for reports.
+  void append(Chain&& data, int number) {
+    in_flight_.add(data, "write queue", number);
+    bytes_ += data.size();
+    if (chain_.empty()) {
+      chain_ = std::move(data);
+    } else {
+      chain_.append(std::move(data));
+    }
+  }
+  /// Descriptors go with the first byte, and there is one: as many as a message takes.
   void append(Chain&& data, std::vector<Socket>&& descriptors, int number);
   /// Whether positions can count it: false for what no file can have.
   [[nodiscard]] bool can_count(const FileRange& range) const noexcept;
@@ -54,11 +64,19 @@ class SendQueue {
   [[nodiscard]] Sent send_next(SocketSystem& sockets, int socket, BlockAllocator& allocator);
 
   /// The next `bytes`, of one kind, have been sent. Returns their memory.
-  [[nodiscard]] Chain accepted(std::size_t bytes);
+  [[nodiscard]] Chain accepted(std::size_t bytes) {
+    if (bytes != bytes_ || !parts_.empty()) return part_accepted(bytes);
+    begin_ += bytes;
+    bytes_ = 0;
+    in_flight_.remove(bytes);
+    return std::move(chain_);
+  }
   /// Empties the queue: the memory that was not sent.
   [[nodiscard]] Chain take_unsent() noexcept;
 
  private:
+  [[nodiscard]] Chain part_accepted(std::size_t bytes);
+
   struct Part {
     std::uint64_t position = 0;       // of its first byte that is not sent yet
     std::uint64_t size = 0;           // from there on

@@ -86,6 +86,14 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
   return to_unix ? std::error_code() : make_error_code(errc::unavailable);
 }
 
+void StreamCore::write(Chain&& data, WriteCompletion completion) {
+  if (completion || data.empty() || write_refusal()) return write(std::move(data), {}, std::move(completion));
+  assert_open();
+  queue_.append(std::move(data), descriptor());
+  note_queued();
+  mark_dirty();
+}
+
 void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
   assert_open();
   std::error_code refused = write_refusal();
@@ -203,8 +211,10 @@ void StreamCore::service() {
     if (!closing_) deadline_.reset();  // that of connecting
     if (handler_ != nullptr) handler_->on_open();
   }
-  deliver();
-  if (ending_) return;
+  if (received_.has_work() || receive_ended_ || closing_ || broken_) {
+    deliver();
+    if (ending_) return;
+  }
   update_receive(receive_wanted());
   continue_sending();
 }
@@ -262,8 +272,7 @@ bool StreamCore::nothing_unread() const noexcept {
          (receive_ended_ || transport().sockets().unread_bytes(descriptor()) == 0);
 }
 
-// Decides what can be decided; every path that changes something ends here. After flush() service() does it.
-void StreamCore::settle() {
+void StreamCore::decide() {
   if (closed_ || ending_ || recording_) return;
   complete_writes();
   if (broken_ && !sending_) {
@@ -374,12 +383,17 @@ void StreamCore::report_no_buffer() noexcept {
 void StreamCore::report_sent(std::size_t bytes) {
   transport().loop().counters().bytes_sent.add(bytes);
   progress_ += bytes;
-  released_.append(queue_.accepted(bytes));
+  Chain sent = queue_.accepted(bytes);
   if (!writable_ && queue_.bytes() <= options_.low_watermark_bytes) {
     writable_ = true;
     report_writable_ = true;
   }
-  if (!recording_) report_progress();
+  if (recording_) {
+    released_.append(std::move(sent));
+  } else {
+    sent.clear();
+    report_progress();
+  }
 }
 
 void StreamCore::report_send_error(int error) {
@@ -419,8 +433,8 @@ void StreamCore::operation_finished() {
   if (--operations_ == 0 && ending_) mark_dirty();
 }
 
-// Runs the callbacks for what has been accepted. Memory goes first: its owners may want it back at once.
-void StreamCore::report_progress() {
+// Memory goes first: its owners may want it back at once.
+void StreamCore::tell_progress() {
   if (!released_.empty()) {
     Chain gone = std::move(released_);
     gone.clear();
@@ -564,7 +578,7 @@ void Stream::pause_read() {
   opened(core_).pause_read();
 }
 void Stream::write(Chain&& data, WriteCompletion completion) {
-  opened(core_).write(std::move(data), {}, std::move(completion));
+  opened(core_).write(std::move(data), std::move(completion));
 }
 void Stream::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
   opened(core_).write(std::move(data), std::move(descriptors), std::move(completion));

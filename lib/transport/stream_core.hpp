@@ -51,6 +51,7 @@ class StreamCore : public SocketCore {
   // The owner's calls: see Stream.
   void start_read();
   void pause_read();
+  void write(Chain&& data, WriteCompletion completion);
   void write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion);
   void write_file(FileRange&& range, WriteCompletion completion);
   void receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion);
@@ -158,12 +159,21 @@ class StreamCore : public SocketCore {
   void connect();
   void limit_descriptors() noexcept;
   void fail_to_open(std::error_code error);
-  void report_progress();
+  /// Runs the callbacks for what has been accepted.
+  void report_progress() {
+    if (!released_.empty() || progress_ != 0 || report_writable_ || !writes_.empty()) tell_progress();
+  }
+  void tell_progress();
   void break_with(std::error_code error);
   void complete_writes();
   void fail_writes(std::error_code error);
   void deliver();
-  void settle();
+  /// Decides what can be decided; every path that changes something ends here. After flush() service() does
+  /// it.
+  void settle() {
+    if (!writes_.empty() || broken_ || shutdown_requested_ || aborting_) decide();
+  }
+  void decide();
   void finish(std::error_code error, bool with_reset);
   void close_if_reaped();
   void start_deadline(Duration deadline);
