@@ -49,6 +49,13 @@ BENCHMARKS = (
     Benchmark("echo", "requests that come back: every transport against floors in C and other libraries",
               network.C_EPOLL, servers=network.ECHO_SERVERS, jobs=network.ECHO_JOBS,
               bounds=network.ECHO_BOUNDS),
+    Benchmark("stream", "messages of 4 KiB to 16 MiB, gathered writes and file ranges, one way",
+              network.C_EPOLL, servers=network.STREAM_SERVERS, jobs=network.STREAM_JOBS,
+              bounds=network.STREAM_BOUNDS),
+    Benchmark("connect", "connections that come, echo one message and go",
+              network.C_EPOLL, servers=network.SERVERS, jobs=network.CONNECT_JOBS),
+    Benchmark("idle", "private memory of a server for each connection that has nothing to do",
+              "libuv", servers=network.SERVERS, jobs=network.IDLE_JOBS, bounds=network.IDLE_BOUNDS),
 )
 
 

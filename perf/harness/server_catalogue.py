@@ -62,3 +62,64 @@ ECHO_BOUNDS = (
       for params in (SIXTY_FOUR, ONE) for variant in (IO_URING, EPOLL) for peer in PEERS[:3]),
     *(Bound(IO_URING, "system calls", "below", 1, peer, SIXTY_FOUR) for peer in PEERS),
 )
+
+COPIES = {"slices": (16, 256)}
+MEMORY = {"source": ("hot", "cold")}
+
+STREAM_SERVERS = (
+    Server(IO_URING, "stream-linkspan", ("--transport=io_uring",)),
+    Server(EPOLL, "stream-linkspan", ("--transport=epoll",)),
+    Server(ASIO, "stream-linkspan", ("--transport=asio",)),
+    Server(C_EPOLL, "stream-c-epoll"),
+    Server(C_IO_URING, "stream-c-io_uring", only=MEMORY),
+    Server(f"{IO_URING}, copied", "stream-linkspan", ("--transport=io_uring", "--copy"), only=COPIES),
+    Server(f"{EPOLL}, copied", "stream-linkspan", ("--transport=epoll", "--copy"), only=COPIES),
+    Server(f"{C_EPOLL}, copied", "stream-c-epoll", ("--copy",), only=COPIES),
+)
+
+
+def stream_job(socket, source, size, slices, connections, quick=False):
+    params = {"socket": socket, "source": source, "bytes": size, "slices": slices, "connections": connections}
+    options = tuple(f"--{name}={params[name]}" for name in ("bytes", "slices", "source"))
+    return Job(params, ("stream", f"--connections={connections}"), options, socket == "unix", quick)
+
+
+STREAM_JOBS = tuple(
+    stream_job(socket, "hot", size, 1, connections,
+               quick=socket == "tcp" and connections == 1 and size in (64 * KIB, 1024 * KIB))
+    for socket in ("tcp", "unix") for size in (4 * KIB, 64 * KIB, 1024 * KIB, 16 * 1024 * KIB)
+    for connections in (1, 8)
+) + tuple(
+    stream_job(socket, source, slices * 4 * KIB, slices, 1,
+               quick=socket == "tcp" and source == "hot" and slices == 256)
+    for socket in ("tcp", "unix") for slices in (16, 256) for source in ("hot", "cold")
+) + tuple(
+    stream_job("tcp", "file", size, 1, 1, quick=size == 1024 * KIB)
+    for size in (64 * KIB, 1024 * KIB, 16 * 1024 * KIB)
+)
+
+
+def throughput(variant, limit, to, **params):
+    return Bound(variant, "throughput", "at least", limit, to, params)
+
+
+STREAM_BOUNDS = tuple(
+    throughput(variant, limit, to, socket=socket, source="hot", bytes=size, slices=1, connections=connections)
+    for size in (64 * KIB, 1024 * KIB) for socket in ("tcp", "unix") for connections in (1, 8)
+    for variant, limit, to in ((EPOLL, 0.97, C_EPOLL), (IO_URING, 0.97, C_IO_URING),
+                               (IO_URING, 0.95, C_EPOLL))
+) + tuple(
+    throughput(variant, 1.2, f"{variant}, copied", socket=socket, source="hot", slices=256)
+    for socket in ("tcp", "unix") for variant in (IO_URING, EPOLL))
+
+CONNECT_JOBS = tuple(
+    Job({"bytes": 64, "at once": count}, ("connect", f"--connections={count}"), quick=count == 16)
+    for count in (1, 16, 128))
+
+IDLE_JOBS = tuple(Job({"connections": count}, ("idle",), quick=count == 1000) for count in (1000, 10000))
+IDLE = {"connections": 10000}
+IDLE_BOUNDS = tuple(
+    bound for variant in (IO_URING, EPOLL)
+    for bound in (Bound(variant, "private memory", "at most", 1024, params=IDLE),
+                  Bound(variant, "private memory", "below", 1, "libevent", IDLE),
+                  Bound(variant, "private memory", "below", 1, "Netty NIO", IDLE)))

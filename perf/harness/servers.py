@@ -21,6 +21,7 @@ from . import measure
 
 START_SECONDS = 60
 END_SECONDS = 20
+SETTLE_SECONDS = 3  # caches that are given back after a while are not the connections'
 LOAD_SECONDS = 120  # more than a load takes
 
 
@@ -31,7 +32,7 @@ class Server:
     arguments: tuple = ()
     needs: tuple = ()
     load: tuple = ()  # options of the load generator when it meets this variant
-    only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params
+    only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params; a tuple: one of these
     warm_up: float = 0  # seconds of load before it is measured: what compiles itself while it runs
     countable: bool = True  # callgrind can run it
 
@@ -44,7 +45,6 @@ class Job:
     unix: bool = False
     quick: bool = False
     counted: bool = False  # system calls and instructions, too
-    needs: tuple = ()  # of a server's name, one part: what can do this job; empty: all can
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Place:
 
 
 def fits(server, job):
-    named = not job.needs or any(part in server.name for part in job.needs)
-    return named and all(job.params.get(name) == value for name, value in server.only.items())
+    return all(job.params.get(name) in (value if isinstance(value, tuple) else (value,))
+               for name, value in server.only.items())
 
 
 def built(build, servers):
@@ -116,7 +116,11 @@ class Servers:
         return self
 
     def __exit__(self, *problem):
+        self.close()
+
+    def close(self):
         self.stack.close()
+        self.running.clear()
 
     def find(self, server, job):
         """A running server, and whether it is a new one."""
@@ -169,9 +173,10 @@ def private_bytes(process):
     return 1024 * int(re.search(r"^Private_Dirty:\s+(\d+) kB", text, re.M).group(1))
 
 
-def idle_values(place, job, server, quick):
+def idle_values(place, job, server):
     """Two counts of connections, so that what a server has anyway is not counted."""
-    before, more = (100, 1000) if quick else (1000, 10000)
+    more = job.params["connections"]
+    before = more // 10
     with contextlib.closing(Running(place.server([place.program(server.program), *server.arguments, "0"]))) \
             as running, subprocess.Popen(place.load(job, (), running.endpoint), stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True) as load:
@@ -181,7 +186,7 @@ def idle_values(place, job, server, quick):
             load.stdin.flush()
             if not load.stdout.readline():
                 raise measure.Failed(f"{server.name}: the load ended at {count} connections")
-            time.sleep(3)  # caches that are given back after a while are not the connections'
+            time.sleep(SETTLE_SECONDS)
             memory.append(private_bytes(running.pid))
         load.stdin.close()
     return [("private memory", "B/connection", (memory[1] - memory[0]) / more)]
@@ -193,7 +198,7 @@ VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_value
 def one_job(place, servers, server, job, quick):
     kind = job.load[0]
     if kind == "idle":
-        return idle_values(place, job, server, quick)
+        return idle_values(place, job, server)
     running, is_new = servers.find(server, job)
     timing = ("--seconds=0.3", "--warm-up=0.1") if quick else ("--seconds=1", "--warm-up=0.3")
     if is_new and server.warm_up and not quick:
@@ -216,6 +221,8 @@ def one_round(place, variants, jobs, quick):
             for server in variants:
                 if fits(server, job):
                     samples += samples_of(server, job, one_job(place, servers, server, job, quick))
+                if job.server:  # of no use to other jobs, and it may have a lot of memory
+                    servers.close()
     return samples
 
 

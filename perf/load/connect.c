@@ -40,8 +40,8 @@ int run_connect(const struct options* options) {
 
   uint64_t completed = 0;
   uint64_t cpu = 0;
-  uint64_t started = 0;
   uint64_t now = now_ns();
+  uint64_t started = options->messages != 0 ? now : 0;  // a number of messages is measured from the first on
   const uint64_t begin = now + (uint64_t)(options->warm_up * 1e9);
   const uint64_t end = begin + (uint64_t)(options->seconds * 1e9);
   while (options->messages != 0 ? completed < options->messages : now < end) {

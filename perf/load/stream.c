@@ -52,8 +52,8 @@ int run_stream(const struct options* options) {
   uint64_t bytes = 0;
   uint64_t bytes_before = 0;
   uint64_t cpu = 0;
-  uint64_t started = 0;
   uint64_t now = now_ns();
+  uint64_t started = options->messages != 0 ? now : 0;  // a number of messages is measured from the first on
   const uint64_t wanted = options->messages * options->bytes;
   const uint64_t begin = now + (uint64_t)(options->warm_up * 1e9);
   const uint64_t end = begin + (uint64_t)(options->seconds * 1e9);

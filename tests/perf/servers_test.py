@@ -239,6 +239,36 @@ class RealServersTest(unittest.TestCase):
                     result = servers.run_load(place, job, (), at.endpoint)
                     self.assertEqual(result["requests"], int(load[-1].partition("=")[2]))
 
+    def test_connections_that_come_and_go_and_those_that_stay_are_served(self):
+        place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
+        come_and_go = Job({}, ("connect", "--connections=16", "--messages=200"))
+        stay = Job({"connections": 100}, ("idle",))
+        found = servers.built(place.build, server_catalogue.SERVERS)
+        found, _ = servers.startable(place, found, server_catalogue.ECHO_JOBS)
+        for server in found:
+            with self.subTest(server.name), servers.Servers(place) as running, \
+                    mock.patch.object(servers, "SETTLE_SECONDS", 0):
+                at, _ = running.find(server, come_and_go)
+                came = servers.run_load(place, come_and_go, (), at.endpoint)
+                self.assertGreaterEqual(came["requests"], 200)
+                (metric, unit, _), = servers.idle_values(place, stay, server)
+                self.assertEqual((metric, unit), ("private memory", "B/connection"))
+
+    def test_each_sender_sends_what_it_should(self):
+        place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
+        memory = ("--bytes=1048576", "--slices=256"), ("--bytes=4096",)
+        others = ("--bytes=65536", "--source=file"), ("--bytes=65536", "--slices=16", "--copy")
+        for server in servers.built(place.build, server_catalogue.STREAM_SERVERS):
+            if "--copy" in server.arguments:
+                continue
+            for options in memory if server.name == server_catalogue.C_IO_URING else memory + others:
+                load = ("stream", "--connections=2", "--messages=100", options[0], "--verify")
+                job = Job({}, load, options, unix=options == memory[0])
+                with self.subTest(server.name, options=options), servers.Servers(place) as running:
+                    at, _ = running.find(server, job)
+                    found = servers.run_load(place, job, (), at.endpoint)
+                    self.assertGreaterEqual(found["bytes"], 100 * int(options[0].partition("=")[2]))
+
     def test_a_server_ends_when_its_input_closes(self):
         place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
         for server in servers.built(place.build, server_catalogue.SERVERS):
