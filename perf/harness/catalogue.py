@@ -56,6 +56,12 @@ BENCHMARKS = (
               network.C_EPOLL, servers=network.SERVERS, jobs=network.CONNECT_JOBS),
     Benchmark("idle", "private memory of a server for each connection that has nothing to do",
               "libuv", servers=network.SERVERS, jobs=network.IDLE_JOBS, bounds=network.IDLE_BOUNDS),
+    Benchmark("timers", "a thousand and a million timers, started, moved and cancelled",
+              "linkspan", ("linkspan", "Asio", "libuv", "libevent"),
+              programs=("timers", "timers-asio", "timers-libuv", "timers-libevent")),
+    Benchmark("post", "tasks from another thread: how many, and how long until a sleeping loop runs one",
+              network.EPOLL, (network.IO_URING, network.EPOLL, network.ASIO, "Asio", "libuv", "libevent"),
+              programs=("post", "post-asio", "post-libuv", "post-libevent"), one_core=False),
 )
 
 
