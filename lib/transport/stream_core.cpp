@@ -86,7 +86,7 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
   return to_unix ? std::error_code() : make_error_code(errc::unavailable);
 }
 
-void StreamCore::write(Chain&& data, WriteCompletion completion) {
+void StreamCore::write(Chain&& data, WriteCompletion&& completion) {
   if (completion || data.empty() || write_refusal()) return write(std::move(data), {}, std::move(completion));
   assert_open();
   queue_.append(std::move(data), descriptor());
@@ -94,7 +94,7 @@ void StreamCore::write(Chain&& data, WriteCompletion completion) {
   mark_dirty();
 }
 
-void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion) {
+void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion&& completion) {
   assert_open();
   std::error_code refused = write_refusal();
   if (!refused) refused = descriptor_refusal(data, descriptors);
@@ -127,7 +127,7 @@ std::span<std::byte> StreamCore::receive_memory() noexcept {
   return reading() ? received_.target() : std::span<std::byte>();
 }
 
-void StreamCore::write_file(FileRange&& range, WriteCompletion completion) {
+void StreamCore::write_file(FileRange&& range, WriteCompletion&& completion) {
   assert_open();
   LINKSPAN_ASSERT(range.file != nullptr, "a file range has a file");
   std::error_code refused = write_refusal();
@@ -255,10 +255,6 @@ void StreamCore::continue_sending() {
   if (closed_ || ending_) return;
   if (!sending_ && send_wanted()) start_send();
   settle();
-}
-
-bool StreamCore::send_wanted() const noexcept {
-  return connected_ && !ending_ && !aborting_ && !broken_ && !queue_.empty();
 }
 
 bool StreamCore::receive_wanted() const noexcept {

@@ -51,9 +51,9 @@ class StreamCore : public SocketCore {
   // The owner's calls: see Stream.
   void start_read();
   void pause_read();
-  void write(Chain&& data, WriteCompletion completion);
-  void write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion completion);
-  void write_file(FileRange&& range, WriteCompletion completion);
+  void write(Chain&& data, WriteCompletion&& completion);
+  void write(Chain&& data, std::vector<Socket>&& descriptors, WriteCompletion&& completion);
+  void write_file(FileRange&& range, WriteCompletion&& completion);
   void receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion);
   void flush();
   void shutdown_write();
@@ -98,7 +98,9 @@ class StreamCore : public SocketCore {
   /// How many descriptors a message may bring; 0: none are received.
   [[nodiscard]] std::size_t receive_descriptors() const noexcept { return options_.receive_descriptors; }
   /// There is something to send, and it may be sent. Any report can change it.
-  [[nodiscard]] bool send_wanted() const noexcept;
+  [[nodiscard]] bool send_wanted() const noexcept {
+    return !queue_.empty() && connected_ && !ending_ && !aborting_ && !broken_;
+  }
   [[nodiscard]] bool ending() const noexcept { return ending_; }
   void mark_dirty() noexcept;
 
