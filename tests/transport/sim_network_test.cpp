@@ -227,6 +227,48 @@ TEST_CASE(
   CHECK_FALSE(hosts.network.environment().threads.start("x", {}, [] {}));
 }
 
+TEST_CASE("a simulated unix socket passes simulated sockets of its host, and only those") {
+  TwoHosts hosts;
+  const Endpoint path = Endpoint::parse("unix:/run/passing").value();
+  Acceptor acceptor;
+  const Listener listener = hosts.client().listen(path, {}, acceptor).value_or_throw();
+  Recorder giver_events;
+  Stream giver = hosts.client().connect(path, {}, giver_events);
+  Recorder remote_events;
+  Stream remote = hosts.server().connect(Endpoint::parse("10.0.0.1:80").value(), {}, remote_events);
+  Acceptor here;
+  const Listener tcp =
+      hosts.client().listen(Endpoint::parse("10.0.0.1:80").value(), {}, here).value_or_throw();
+  Recorder other_way;
+  const Stream outgoing = hosts.client().connect(hosts.endpoint, {}, other_way);
+  REQUIRE(hosts.network.run_until([&] {
+    return acceptor.sockets.size() == 1 && here.sockets.size() == 1 && hosts.acceptor.sockets.size() == 1;
+  }));
+
+  StreamOptions options;
+  options.receive_descriptors = 1;
+  Recorder taker_events;
+  Stream taker = hosts.client().open(std::move(acceptor.sockets[0]), options, taker_events);
+  taker.start_read();
+  WriteLog writes;
+  std::vector<Socket> passed;
+  passed.push_back(std::move(here.sockets[0]));
+  giver.write(chain_of("take it"), std::move(passed), writes.next());
+  std::vector<Socket> foreign;
+  foreign.push_back(std::move(hosts.acceptor.sockets[0]));  // of the other host
+  giver.write(chain_of("never"), std::move(foreign), writes.next());
+  REQUIRE(hosts.network.run_until(
+      [&] { return taker_events.descriptors.size() == 1 && writes.complete_and_in_order(); }));
+  CHECK_FALSE(writes.entries[0].error);
+  CHECK(writes.entries[1].error == errc::invalid_argument);
+
+  Recorder passed_events;
+  Stream stream = hosts.client().open(std::move(taker_events.descriptors[0][0]), {}, passed_events);
+  stream.start_read();
+  remote.write(chain_of("hello"));
+  CHECK(hosts.network.run_until([&] { return passed_events.received == "hello"; }));
+}
+
 TEST_CASE("a partition holds back what is sent, and nothing is lost when it heals in time") {
   TwoHosts hosts;
   TwoHosts::Pair pair = hosts.connect();

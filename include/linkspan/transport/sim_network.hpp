@@ -5,7 +5,8 @@
 // streams, listeners and channels as any other loop, all on one thread; every choice (delays, how much a send
 // takes, who runs first, what breaks) is drawn from one seed, so the same program with the same seed runs the
 // same way, event for event.
-// Not for: measuring, other processes, datagrams (errc::unavailable). Files are the system's.
+// Not for: measuring, other processes, datagrams (errc::unavailable). Files are the system's. Of
+// SocketOptions the buffer sizes, linger and reuse_port count; the others are taken, and change nothing.
 // Cost: memory copies instead of system calls. Time passes only where nothing else can happen, so an hour of
 // timeouts takes no time at all.
 // Threads: one, for the network and all its loops. Files and names need no helper threads either.
