@@ -37,7 +37,11 @@ class Connector {
     std::error_code error;
   };
   /// Once there is one it is over: nothing is left that the stream would have to wait for, but operations.
-  [[nodiscard]] std::optional<Outcome> take_outcome() noexcept { return std::exchange(outcome_, {}); }
+  [[nodiscard]] std::optional<Outcome> take_outcome() noexcept {
+    std::optional<Outcome> outcome = std::move(outcome_);
+    outcome_.reset();
+    return outcome;
+  }
 
   /// Gives up what is in flight; there is no outcome then.
   void cancel() noexcept;
