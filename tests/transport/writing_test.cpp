@@ -319,6 +319,29 @@ TEST_CASE("memory may be reused once its completion has run: the peer gets what 
   });
 }
 
+TEST_CASE("a write waits for room however often it is woken without any") {
+  for_each_kernel_mode([](World& world) {
+    Connection& c = world.open();
+    c.peer.reads = false;
+    const std::string sent = pattern(std::size_t{4} << 20);
+    c.write(in_slices(sent, 100'000));
+    // Each wakes the other side of a unix socket. A ring gives up after 128 times, with a short count, and in
+    // the next send without one.
+    for (int i = 0; i < 400; ++i) {
+      static_cast<void>(::shutdown(c.peer.descriptor(), SHUT_WR));
+      world.turn(Duration::zero());
+    }
+    world.settle();
+    REQUIRE_FALSE(c.events.closed());
+    CHECK(c.writes.entries.empty());
+    c.peer.reads = true;
+    world.run_until([&] { return c.peer.received.size() == sent.size() || c.events.closed(); });
+    CHECK((c.peer.received == sent));
+    world.run_until([&] { return c.writes.entries.size() == 1; });
+    CHECK_FALSE(c.writes.entries[0].error);
+  });
+}
+
 TEST_CASE("small writes of one tick leave together") {
   for_each_mode([](World& world) {
     Connection& c = world.open();

@@ -299,8 +299,11 @@ void UringStream::on_zero_copy_sent(int result) {
 void UringStream::report_send_result(int result) {
   sending_ = false;
   if (result > 0) {
-    report_sent(static_cast<std::size_t>(result));  // short: broken, and the next send says so
-  } else if (result != -ECANCELED) {
+    report_sent(static_cast<std::size_t>(result));  // short: the next one says why
+  } else if (result == -EAGAIN) {
+    // The kernel gives up when it was woken 128 times for one send. Nothing was sent.
+    if (send_wanted()) wait_to_write();
+  } else if (result != -ECANCELED && result != -EINTR) {
     report_send_error(-result);
   }
   continue_sending();
