@@ -31,6 +31,10 @@ class ReceiveQueue {
   [[nodiscard]] bool has_work() const noexcept { return !idle() || !refused_.empty(); }
   /// Completions are to come.
   [[nodiscard]] bool memory_waits() const noexcept { return !memory_.empty() || !refused_.empty(); }
+  /// The next memory was given for no bytes.
+  [[nodiscard]] bool next_memory_is_empty() const noexcept {
+    return !memory_.empty() && memory_.front().size == 0;
+  }
 
   /// `descriptors` came with `data`, or with what received_into is told next.
   void hold(Chain&& data, std::vector<Socket>&& descriptors);

@@ -145,7 +145,8 @@ void StreamCore::write_file(FileRange&& range, WriteCompletion&& completion) {
 
 void StreamCore::flush() {
   assert_open();
-  if (recording_ || sending_ || !send_wanted()) return;
+  // Before on_open nothing is sent, since nothing may be reported; then it goes in the same tick anyway.
+  if (recording_ || sending_ || !open_reported_ || !send_wanted()) return;
   // Results are recorded, not reported: no callback runs inside a call.
   recording_ = true;
   start_send();
@@ -192,7 +193,11 @@ void StreamCore::stop() noexcept {
 
 void StreamCore::service() {
   if (closed_) return;
-  report_progress();
+  if (open_reported_) {
+    report_progress();
+  } else {
+    release();  // of what was refused; completions come after on_open
+  }
   if (aborting_ && !ending_) finish(make_error_code(errc::aborted), true);
   if (ending_) {
     close_if_reaped();
@@ -271,23 +276,21 @@ bool StreamCore::nothing_unread() const noexcept {
 void StreamCore::decide() {
   if (closed_ || ending_ || recording_) return;
   complete_writes();
-  if (broken_ && !sending_) {
-    fail_writes(broken_);
-    if (!write_closed_reported_) {
-      write_closed_reported_ = true;
-      if (handler_ != nullptr) handler_->on_write_closed(broken_);
-    }
-  }
+  if (broken_ && !sending_) tell_break();
   if (closed_ || ending_) return;
   if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queue_.empty() && !sending_) {
     shutdown_done_ = true;
     transport().sockets().end_sending(descriptor());
-    if (closing_) start_deadline(options_.linger);
+  }
+  if (shutdown_done_ && closing_ && !lingering_) {
+    lingering_ = true;
+    start_deadline(options_.linger);
   }
   if (aborting_) {
     finish(make_error_code(errc::aborted), true);
-  } else if (broken_ && !sending_ && broken_ != errc::connection_lost) {
-    // Our own failure, in the middle of the data: only a reset keeps the peer from taking it for the end.
+  } else if (broken_ && broken_ != errc::connection_lost) {
+    // Our own failure, in the middle of the data: only a reset keeps the peer from taking it for the end. A
+    // send that waits for the peer to read would not come back by itself.
     finish(broken_, true);
   } else if (broken_ && !sending_ && nothing_unread() && receive_stopped()) {
     finish(broken_, false);
@@ -298,7 +301,11 @@ void StreamCore::decide() {
 
 void StreamCore::deliver() {
   received_.complete_refused();
-  while (reading() && handler_ != nullptr && received_.deliver_one(*handler_)) {
+  // Receives of no bytes use nothing up: completions that ask for more of them must not keep the loop here.
+  std::size_t empty_ones = Stream::kReceivesMost;
+  while (reading() && handler_ != nullptr) {
+    if (received_.next_memory_is_empty() && empty_ones-- == 0) break;
+    if (!received_.deliver_one(*handler_)) break;
   }
   if (closing_) {
     received_.drop_held();
@@ -431,10 +438,7 @@ void StreamCore::operation_finished() {
 
 // Memory goes first: its owners may want it back at once.
 void StreamCore::tell_progress() {
-  if (!released_.empty()) {
-    Chain gone = std::move(released_);
-    gone.clear();
-  }
+  release();
   if (progress_ != 0) {
     const std::size_t bytes = std::exchange(progress_, 0);
     if (handler_ != nullptr) handler_->on_write_progress(bytes);
@@ -446,8 +450,16 @@ void StreamCore::tell_progress() {
   }
 }
 
+void StreamCore::release() {
+  if (released_.empty()) return;
+  Chain gone = std::move(released_);
+  gone.clear();
+}
+
 void StreamCore::complete_writes() {
-  while (!writes_.empty() && writes_.front().end <= queue_.begin()) {
+  // Only those that are here now: a completion that writes nothing, or is refused, again and again must not
+  // keep the loop here for ever.
+  for (std::size_t count = writes_.size(); count != 0 && writes_.front().end <= queue_.begin(); --count) {
     PendingWrite write = writes_.pop_front();
     write.complete(write.refused, write.end - write.begin);
   }
@@ -468,6 +480,13 @@ void StreamCore::fail_writes(std::error_code error) {
   }
 }
 
+void StreamCore::tell_break() {
+  fail_writes(broken_);
+  if (write_closed_reported_) return;
+  write_closed_reported_ = true;
+  if (handler_ != nullptr) handler_->on_write_closed(broken_);
+}
+
 // --- the end
 // ---------------------------------------------------------------------------------------------------------
 
@@ -485,10 +504,15 @@ void StreamCore::close_if_reaped() {
   if (closed_ || !ending_ || operations_ != 0) return;
   report_progress();
   const std::error_code cancelled = make_error_code(errc::cancelled);
-  fail_writes(aborting_ ? cancelled : end_error_);
+  if (broken_ && broken_ == end_error_ && !aborting_) {
+    tell_break();
+  } else {
+    fail_writes(aborting_ ? cancelled : end_error_);
+  }
   received_.complete_refused();
   received_.fail_memory(aborting_ || !end_error_ ? cancelled : end_error_);
-  if (!writes_.empty() || received_.memory_waits()) {  // of a completion: refused, and over before on_closed
+  // Of a completion, or a release: refused, and over before on_closed.
+  if (!writes_.empty() || received_.memory_waits() || !released_.empty()) {
     mark_dirty();
     return;
   }
@@ -497,7 +521,6 @@ void StreamCore::close_if_reaped() {
     transport().sockets().before_close(descriptor(), end_with_reset_);
     socket_.close();
   }
-  released_.clear();
   received_.drop_held();
   closed_ = true;
   Chain unsent = queue_.take_unsent();

@@ -166,7 +166,11 @@ class StreamCore : public SocketCore {
     if (!released_.empty() || progress_ != 0 || report_writable_ || !writes_.empty()) tell_progress();
   }
   void tell_progress();
+  /// Releases what was accepted, or refused.
+  void release();
   void break_with(std::error_code error);
+  /// What is queued fails; then the handler hears why.
+  void tell_break();
   void complete_writes();
   void fail_writes(std::error_code error);
   void deliver();
@@ -200,6 +204,7 @@ class StreamCore : public SocketCore {
   bool receive_ended_ : 1 = false;  // nothing more comes from the kernel
   bool end_reported_ : 1 = false;
   bool closing_ : 1 = false;
+  bool lingering_ : 1 = false;  // it closes, and has ended the sending side
   bool aborting_ : 1 = false;
   bool ending_ : 1 = false;  // operations are being reaped; on_closed comes next
   bool end_with_reset_ : 1 = false;
@@ -212,7 +217,7 @@ class StreamCore : public SocketCore {
   std::unique_ptr<Connector> connector_;  // until the socket is there
 
   SendQueue queue_;                  // not accepted by the kernel yet
-  Chain released_;                   // accepted, to be released outside of calls
+  Chain released_;                   // accepted or refused, to be released outside of calls
   ReceiveQueue received_;            // not delivered yet
   std::size_t progress_ = 0;         // accepted, not reported yet
   RingQueue<PendingWrite> writes_;   // those with a completion, a file, or without bytes

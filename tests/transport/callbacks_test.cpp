@@ -192,6 +192,103 @@ TEST_CASE("a completion may write, abort or destroy the stream") {
   });
 }
 
+TEST_CASE("on_open comes first, even of a stream that is written to and flushed before") {
+  for_each_mode([](World& world) {
+    const Socket listener = world.raw_listener();
+    for (const bool connects : {false, true}) {
+      CAPTURE(connects);
+      Connection c;
+      std::size_t completed_before_open = 0;
+      c.writes.during = [&](const WriteLog::Entry&) {
+        completed_before_open += c.events.count(Event::open) == 0 ? 1 : 0;
+      };
+      const Endpoint address = local_endpoint(listener);
+      c.stream = connects ? world.transport().connect(address, {}, c.events)
+                          : world.transport().open(world.raw_connect(address), {}, c.events);
+      c.write(Chain());
+      c.write("early");
+      c.write(Chain());
+      c.stream.flush();
+      world.accept_raw(listener, c);
+      world.run_until([&] { return c.writes.entries.size() == 3; });
+      CHECK(c.writes.complete_and_in_order());
+      CHECK(c.events.events == std::vector{Event::open, Event::progress});
+      CHECK(completed_before_open == 0);
+      c.stream.abort();
+      world.run_until([&] { return c.events.closed(); });
+    }
+  });
+}
+
+TEST_CASE("a completion that always asks again does not keep the loop") {
+  for_each_mode([](World& world) {
+    constexpr int kTooOften = 10'000;
+    Connection& writes = world.open();
+    Connection& is_refused = world.open();
+    Connection& reads = world.open();
+    int empty_writes = 0;
+    const std::function<void()> write_nothing = [&] {
+      writes.stream.write(Chain(), [&](std::error_code error, std::size_t) {
+        if (!error && ++empty_writes < kTooOften) write_nothing();
+      });
+    };
+    int refusals = 0;
+    const std::function<void()> write_too_late = [&] {
+      is_refused.stream.write(chain_of("late"), [&](std::error_code error, std::size_t) {
+        if (error == errc::shut_down && ++refusals < kTooOften) write_too_late();
+      });
+    };
+    int empty_receives = 0;
+    const std::function<void()> receive_nothing = [&] {
+      reads.stream.receive_into(Block(), 0, [&](std::error_code error, Block&&, std::size_t) {
+        if (!error && ++empty_receives < kTooOften) receive_nothing();
+      });
+    };
+    write_nothing();
+    is_refused.stream.shutdown_write();
+    write_too_late();
+    reads.stream.start_read();
+    receive_nothing();
+    for (int turn = 0; turn < 10; ++turn) world.turn(Duration::zero());
+    CHECK(empty_writes > 0);
+    CHECK(empty_writes < kTooOften);
+    CHECK(refusals > 0);
+    CHECK(refusals < kTooOften);
+    CHECK(empty_receives > 0);
+    CHECK(empty_receives < kTooOften);
+    reads.peer.send("goes on");
+    for (Connection* c : {&writes, &is_refused, &reads}) c->stream.abort();
+    world.run_until(
+        [&] { return writes.events.closed() && is_refused.events.closed() && reads.events.closed(); });
+  });
+}
+
+TEST_CASE("a write that a release asks for at the very end completes as well") {
+  for_each_mode([](World& world) {
+    Connection& c = world.open();
+    world.fill(c);
+    const std::string memory = "borrowed";
+    int released = 0;
+    int completed = 0;
+    int closed_before = 0;
+    c.stream.write(chain_of("waits"), [&](std::error_code, std::size_t) {
+      // Refused by now, and without a completion: only its release is told.
+      c.stream.write(Chain(Slice::borrow(std::as_bytes(std::span(memory)), [&] {
+        ++released;
+        c.stream.write(chain_of("the last"), [&](std::error_code error, std::size_t) {
+          completed += error == errc::cancelled ? 1 : 0;
+          closed_before += c.events.closed() ? 1 : 0;
+        });
+      })));
+    });
+    c.stream.abort();
+    world.run_until([&] { return c.events.closed(); });
+    CHECK(released == 1);
+    CHECK(completed == 1);
+    CHECK(closed_before == 0);
+  });
+}
+
 TEST_CASE("a completion that always writes again does not keep the stream from closing") {
   for_each_mode([](World& world) {
     Connection& c = world.open();

@@ -308,6 +308,21 @@ TEST_CASE("close does not wait for ever for a peer that never ends its side") {
   });
 }
 
+TEST_CASE("close after shutdown_write waits for the peer no longer than close alone") {
+  for_each_mode([](World& world) {
+    StreamOptions options;
+    options.linger = std::chrono::milliseconds(20);
+    Connection& c = world.open(options);
+    c.write("bye");
+    c.stream.shutdown_write();
+    world.run_until([&] { return c.peer.ended; });
+    c.stream.close(std::chrono::hours(1));
+    check_closed_once(world, c);
+    CHECK_FALSE(c.events.closed_error);
+    CHECK(c.peer.received == "bye");
+  });
+}
+
 TEST_CASE(
     "close becomes abort at its deadline: writes fail, the unsent bytes come back, the peer is cut off") {
   for_each_mode([](World& world) {

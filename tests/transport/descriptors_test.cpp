@@ -275,6 +275,21 @@ TEST_CASE("more descriptors than the stream takes are closed and break it; by de
   });
 }
 
+TEST_CASE("too many descriptors break a stream whose peer does not read, too") {
+  for_each_unix_mode([](const Mode& mode) {
+    World world(mode);
+    Connection& c = world.open(receiving(1));
+    c.stream.start_read();
+    world.fill(c);
+    raw_send(c.peer.socket(), {"too many", descriptors_with("x", 2)});
+    world.run_until([&] { return c.events.closed(); });
+    CHECK(c.events.closed_error == errc::limit_exceeded);
+    CHECK(c.events.write_closed_error == errc::limit_exceeded);
+    CHECK(c.writes.complete_and_in_order());
+    CHECK(c.writes.entries.back().error == errc::limit_exceeded);
+  });
+}
+
 TEST_CASE("descriptors that come with bytes for given memory come before its completion") {
   for_each_unix_mode([](const Mode& mode) {
     World world(mode);

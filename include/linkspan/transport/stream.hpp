@@ -138,7 +138,7 @@ class LINKSPAN_API Stream {
   /// resets it: the peer must not take a part for the whole. errc::limit_exceeded for ranges that no file can
   /// have. Asserts that there is a file.
   void write_file(FileRange&& range, WriteCompletion completion = nullptr);
-  /// Starts sending what is queued now, instead of at the end of the tick.
+  /// Starts sending what is queued now, instead of at the end of the tick. Before on_open: no effect.
   void flush();
   /// Ends the sending side after the last queued byte.
   void shutdown_write();
