@@ -243,7 +243,7 @@ class Tool:
         return [*(part.format(path) for part in self.command), *command]
 
 
-STRACE = Tool(("strace", "-f", "-c", "-o", "{}"), lambda text: (system_calls(text),), ("system calls",), 8)
+STRACE = Tool(("strace", "-f", "-c", "-o", "{}"), lambda text: (system_calls(text),), ("system calls",), 2)
 CALLGRIND = Tool(("valgrind", "--quiet", "--tool=callgrind", "--callgrind-out-file={}"),
                  measure.profile_totals, ("instructions", "allocations"), 1)
 
