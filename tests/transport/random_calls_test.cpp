@@ -45,6 +45,9 @@ class Chaos {
   }
 
   void run() {
+    for (Party& party : parties_) {  // before on_open
+      for (int call = 0; call < 4; ++call) act(party);
+    }
     for (int step = 0; step < 60; ++step) {
       act(parties_[below(parties_.size())]);
       world_.turn(Duration::zero());
