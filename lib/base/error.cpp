@@ -20,6 +20,7 @@ const char* text(errc code) noexcept {
     case errc::malformed: return "malformed input";
     case errc::invalid_argument: return "invalid argument";
     case errc::unavailable: return "unavailable";
+    case errc::unresolved: return "the name could not be resolved";
     case errc::stopped: return "the loop is stopping";
     case errc::handler_failed: return "a callback threw an exception";
     case errc::unhandled: return "a message that no handler takes";

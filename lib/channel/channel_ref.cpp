@@ -73,6 +73,14 @@ bool ChannelRef::post(unique_function<void(Channel&)> task) const {
   return detail::RemoteTask::submit(state_, std::make_unique<detail::RemoteCall>(std::move(task)));
 }
 
+void ChannelRef::shutdown_write() const {
+  if (Channel* channel = here()) {
+    channel->shutdown_write();
+  } else {
+    static_cast<void>(post([](Channel& there) { there.shutdown_write(); }));
+  }
+}
+
 void ChannelRef::close(Duration deadline) const {
   if (Channel* channel = here()) {
     channel->close(deadline);

@@ -312,6 +312,12 @@ Result<Server> Server::start(LoopGroup& loops, Socket listening, ServerOptions o
   return start(*loops.loops().front(), &loops, loops.loops(), std::move(options), std::move(listening));
 }
 
+Result<Server> Server::start(EventLoop& loop, Socket listening, ServerOptions options) {
+  if (!listening) return Error(errc::invalid_argument, "there is no socket to listen on");
+  EventLoop* const single[] = {&loop};
+  return start(loop, nullptr, single, std::move(options), std::move(listening));
+}
+
 Result<Server> Server::start(EventLoop& accept_loop, LoopGroup* group, std::span<EventLoop* const> loops,
                              ServerOptions options, Socket listening) {
   if (options.initializer == nullptr) {

@@ -109,7 +109,7 @@ class SystemResolver final : public Resolver {
     addrinfo* found = nullptr;
     const int status = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
     if (status == EAI_SYSTEM) return Error(system_error_code(errno), "resolving " + host);
-    if (status != 0) return Error(errc::unavailable, "resolving " + host + ": " + ::gai_strerror(status));
+    if (status != 0) return Error(errc::unresolved, "resolving " + host + ": " + ::gai_strerror(status));
     std::vector<std::string> addresses;
     for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
       char text[NI_MAXHOST];

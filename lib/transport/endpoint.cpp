@@ -119,7 +119,7 @@ Result<std::vector<Endpoint>> resolve_endpoints(std::string_view text, Resolver&
     if (!endpoint) return endpoint.error();
     endpoints.push_back(endpoint.value());
   }
-  if (endpoints.empty()) return Error(errc::unavailable, parts.value().host + " has no addresses");
+  if (endpoints.empty()) return Error(errc::unresolved, parts.value().host + " has no addresses");
   return endpoints;
 }
 

@@ -186,12 +186,15 @@ TEST_CASE("a ref on the loop's thread acts at once, and does nothing when the ch
     CHECK(channel.take_sent().size() == 5);
     CHECK(ref.alive());
     CHECK(ref.writable());
+    ref.shutdown_write();
+    CHECK(channel.write_ended());
     ref.close();
     channel.tick();
     CHECK(channel.close_error() == std::error_code());
     CHECK_FALSE(ref.alive());
   }
   ref.write(bytes(5), done(2));
+  ref.shutdown_write();
   ref.close();
   ref.abort();
   CHECK_FALSE(ref.writable());

@@ -120,7 +120,7 @@ TEST_CASE("a client connects, ends its side, and reads on to the end") {
     mailbox.wait(2);
     ref.write(std::string("a"));
     ref.write(std::string("b"));
-    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    ref.shutdown_write();
     CHECK(mailbox.wait(5) == Words{"active", "connect Success", "read 2", "end", "inactive Success"});
     CHECK_FALSE(ref.alive());
   });
@@ -136,7 +136,7 @@ TEST_CASE("what is written while connecting is sent in order, also when only the
     const ChannelRef ref = client.connect(endpoints, telling(mailbox));
     ref.write(std::string("a"), told(mailbox));
     ref.write(std::string("b\nc"), told(mailbox));
-    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    ref.shutdown_write();
     const Words words = mailbox.wait(7);
     CHECK(std::count(words.begin(), words.end(), "write Success") == 2);
     CHECK(std::count(words.begin(), words.end(), "read 3") == 1);
@@ -172,7 +172,7 @@ TEST_CASE("an address that does not answer does not keep a client from the next 
     const ChannelRef ref =
         client.connect({silent.endpoint(), silent.endpoint(), server.local_endpoint()}, telling(mailbox));
     ref.write(std::string("a"));
-    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    ref.shutdown_write();
     CHECK(mailbox.wait(5) == Words{"active", "connect Success", "read 1", "end", "inactive Success"});
   });
 }
@@ -253,7 +253,7 @@ struct NameWorld {
    public:
     Result<std::vector<std::string>> resolve(const std::string& host) override {
       gate.pass();
-      if (host == "unknown") return Error(errc::unavailable, "no such name");
+      if (host == "unknown") return Error(errc::unresolved, "no such name");
       if (host == "several") return std::vector<std::string>{"::1", "127.0.0.2", "127.0.0.1"};
       if (host == "many") return std::vector<std::string>(2 * Transport::kEndpointsMost, "127.0.0.1");
       return std::vector<std::string>{"127.0.0.1"};
@@ -288,7 +288,7 @@ TEST_CASE("a client connects by name, and what is written meanwhile is sent") {
     const Client client(loops, reporting(mailbox));
     const ChannelRef ref = client.connect("localhost:" + std::to_string(server.local_endpoint().port()));
     ref.write(std::string("a"));
-    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    ref.shutdown_write();
     CHECK(mailbox.wait(4) == Words{"active", "read 1", "end", "inactive Success"});
   });
 }
@@ -304,7 +304,7 @@ TEST_CASE("of the addresses of a name the first that answers is taken, however m
       const Client client(loops, reporting(mailbox));
       const ChannelRef ref = client.connect(name + std::to_string(server.local_endpoint().port()));
       ref.write(std::string("a"));
-      ref.post([](Channel& channel) { channel.shutdown_write(); });
+      ref.shutdown_write();
       CHECK(mailbox.wait(4) == Words{"active", "read 1", "end", "inactive Success"});
     }
   });
@@ -321,7 +321,9 @@ TEST_CASE("a name that cannot be resolved fails the writes, then ends the channe
       ref = client.connect("unknown:80", telling(mailbox));
       ref.write(std::string("lost"), told(mailbox));
     }));
-    CHECK(mailbox.wait(3) == Words{"write unavailable", "inactive unavailable", "connect unavailable"});
+    CHECK(mailbox.wait(3) == Words{"write the name could not be resolved",
+                                   "inactive the name could not be resolved",
+                                   "connect the name could not be resolved"});
     CHECK_FALSE(ref.alive());
     client.connect("no port", telling(mailbox));
     CHECK(mailbox.wait(5).back() == "connect invalid argument");
@@ -381,7 +383,7 @@ TEST_CASE("many threads write through one ref and everything arrives once") {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    ref.post([](Channel& channel) { channel.shutdown_write(); });
+    ref.shutdown_write();
     CHECK(mailbox.wait(4) == Words{"active", "read 1000", "end", "inactive Success"});
     CHECK(completed == 1000);
   });

@@ -204,6 +204,12 @@ TEST_CASE("a server takes over a socket that listens already") {
     Peer peer(server.local_endpoint());
     peer.send("hello");
     CHECK(peer.receive(5) == "hello");
+    EventLoop& loop = *loops.loops().back();
+    const Server on_one_loop = Server::start(loop, make(), options).value_or_throw();
+    Peer other(on_one_loop.local_endpoint());
+    other.send("hello");
+    CHECK(other.receive(5) == "hello");
+    CHECK(Server::start(loop, Socket(), options).error().code == errc::invalid_argument);
     CHECK(Server::start(loops, Socket(), options).error().code == errc::invalid_argument);
     Socket deaf(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     CHECK(Server::start(loops, std::move(deaf), options).error().code == errc::invalid_argument);

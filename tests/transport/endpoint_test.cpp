@@ -127,10 +127,12 @@ TEST_CASE("what is an address already is not asked for") {
 }
 
 TEST_CASE("a name that cannot be resolved, or has no addresses, is an error that says so") {
-  FixedResolver failing(Error(errc::unavailable, "no such name"));
+  FixedResolver failing(Error(errc::unresolved, "no such name"));
   CHECK(says(resolve_endpoints("example:80", failing).error().message(), "no such name"));
   FixedResolver empty(std::vector<std::string>{});
-  CHECK(says(resolve_endpoints("example:80", empty).error().message(), "example has no addresses"));
+  const Error none = resolve_endpoints("example:80", empty).error();
+  CHECK(none.code == errc::unresolved);
+  CHECK(says(none.message(), "example has no addresses"));
 }
 
 }  // namespace linkspan

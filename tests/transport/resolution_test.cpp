@@ -118,7 +118,7 @@ TEST_CASE("a lookup that fails, finds nothing or throws is an error") {
   Outcome outcome;
   SUBCASE("fails") {
     world.resolver.answer = [](const std::string& host) -> Result<std::vector<std::string>> {
-      return Error(errc::unavailable, "no such name as " + host);
+      return Error(errc::unresolved, "no such name as " + host);
     };
   }
   SUBCASE("finds nothing") {

@@ -13,6 +13,7 @@
 
 #include "linkspan/channel/client.hpp"
 #include "linkspan/channel/server.hpp"
+#include "linkspan/transport/resolution.hpp"
 #include "tests/transport/harness.hpp"
 
 namespace linkspan {
@@ -390,6 +391,18 @@ TEST_CASE("a loop that waits for what can never happen is ended with the reason"
   });
   CHECK(child.signal == SIGABRT);
   CHECK(child.errors.find("can never happen") != std::string::npos);
+}
+
+TEST_CASE("a name that no simulated host has is an error that says so") {
+  SimNetwork network;
+  SimHost& host = network.add_host("here", {"10.0.0.1"});
+  const std::unique_ptr<EventLoop> loop = host.make_loop().value_or_throw();
+  std::error_code error;
+  const Resolution lookup(*loop, "nowhere:80", [&](Result<std::vector<Endpoint>> endpoints) {
+    if (!endpoints) error = endpoints.error().code;
+  });
+  CHECK(network.run_until([&] { return !lookup.active(); }));
+  CHECK(error == errc::unresolved);
 }
 
 }  // namespace linkspan

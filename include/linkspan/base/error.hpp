@@ -30,6 +30,7 @@ enum class errc {
   malformed,            ///< the input breaks a rule of its format
   invalid_argument,     ///< an option or a name that cannot be used
   unavailable,          ///< the feature is not built in, or the system refuses it
+  unresolved,           ///< a name that no address was found for
   stopped,              ///< the loop is stopping and takes no more work
   handler_failed,       ///< a user's callback threw
   unhandled,            ///< a message reached the end of a pipeline that takes none

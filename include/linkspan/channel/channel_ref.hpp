@@ -106,6 +106,8 @@ class LINKSPAN_API ChannelRef {
   template <class T>
   requires(!std::is_lvalue_reference_v<T>) void write(T&& message, WriteDone done = nullptr) const;
 
+  /// See Channel; without effect when the channel is gone.
+  void shutdown_write() const;
   void close(Duration deadline = std::chrono::seconds(5)) const;
   void abort() const;
   /// Runs `task` on the loop, as an event of the channel; not at all if the channel is gone by then. False

@@ -49,6 +49,8 @@ class LINKSPAN_API Server {
   /// Accepts on the first loop of `loops`, on a socket that listens already: see Transport::listen. The
   /// options `endpoint` and `listen` are not used then; listen_on_every_loop is an error.
   [[nodiscard]] static Result<Server> start(LoopGroup& loops, Socket listening, ServerOptions options);
+  /// The same with everything on one loop.
+  [[nodiscard]] static Result<Server> start(EventLoop& loop, Socket listening, ServerOptions options);
 
   Server(Server&& other) noexcept = default;
   Server& operator=(Server&& other) noexcept;

@@ -47,7 +47,8 @@ class LINKSPAN_API Threads {
 class LINKSPAN_API Resolver {
  public:
   virtual ~Resolver();
-  /// The numeric addresses of `host`, best first. Blocks: not for a loop's thread.
+  /// The numeric addresses of `host`, best first; errc::unresolved when there are none. Blocks: not for a
+  /// loop's thread.
   [[nodiscard]] virtual Result<std::vector<std::string>> resolve(const std::string& host) = 0;
 };
 

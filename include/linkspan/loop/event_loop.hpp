@@ -124,7 +124,7 @@ class LINKSPAN_API EventLoop {
   /// stop() was called. Its engine does not wait, but has this called again when there is something to do.
   /// False when the loop has stopped for good.
   bool run_as_guest();
-  /// Any thread, any number of times.
+  /// Any thread, any number of times; not a signal handler, since waking a loop may take a lock.
   void stop() noexcept;
 
   /// Runs `task` on the loop's thread, in the order of the calls of one thread. False, and `task` is

@@ -53,7 +53,7 @@ class LINKSPAN_API Endpoint {
 };
 
 /// Like Endpoint::parse, but the host may be a name: one endpoint for each of its addresses, best first.
-/// Blocks.
+/// Fails with errc::unresolved when there is none. Blocks.
 [[nodiscard]] LINKSPAN_API Result<std::vector<Endpoint>> resolve_endpoints(std::string_view text,
                                                                            Resolver& resolver);
 

@@ -2,8 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Socket: an open descriptor with one owner, on its way to a stream: accepted by a listener, or made
-// elsewhere.
-// Not for: input and output; give it to Transport::open.
+// elsewhere. Descriptors that travel over unix sockets come in it too, whatever they are open on.
+// Not for: input and output; give it to Transport::open, or what it release()s to adopt_file.
 // Cost: 16 bytes.
 // Threads: a value; it may be handed to another thread.
 #pragma once

@@ -217,7 +217,7 @@ Result<std::vector<std::string>> SimKernel::HostNames::resolve(const std::string
     return addresses;
   }
   if (host == "localhost") return std::vector<std::string>{"127.0.0.1", "::1"};
-  return Error(errc::unavailable, host + ": no simulated host has this name");
+  return Error(errc::unresolved, host + ": no simulated host has this name");
 }
 
 Status SimKernel::Jobs::submit(Job job, Pace) {
