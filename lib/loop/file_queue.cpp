@@ -12,8 +12,14 @@
 #include "lib/loop/file_operations.hpp"
 #include "lib/loop/guarded_call.hpp"
 #include "linkspan/base/assert.hpp"
+#include "linkspan/base/log.hpp"
 
 namespace linkspan::detail {
+namespace {
+
+constexpr std::size_t kLastRounds = 1000;
+
+}  // namespace
 
 OpenFile::~OpenFile() {
   if (descriptor >= 0) ::close(descriptor);
@@ -176,7 +182,15 @@ void FileQueue::loop_ends() noexcept {
     --begun_count_;
     report(operation, operation.failure(make_error_code(errc::cancelled)), FileOperation::End::abandoned);
   }
-  while (!finished_.empty()) run_deferred();
+  // Completions may start operations, which fail, and so on; one that always does must not keep the loop.
+  for (std::size_t round = 0; round < kLastRounds && !finished_.empty(); ++round) run_deferred();
+  if (finished_.empty()) return;
+  log(LogLevel::error, "loop", "completions go on starting file operations on a loop that has ended");
+  while (!finished_.empty()) {
+    const std::shared_ptr<FileOperation> dropped = std::move(finished_.front().self);
+    dropped->unlink();
+    if (--under_way_ == 0) ListNode<PendingWork>::unlink();
+  }
 }
 
 }  // namespace linkspan::detail

@@ -86,7 +86,13 @@ SendQueue::Sent SendQueue::send_file(Part& part, SocketSystem& sockets, int sock
     Block block = allocator.allocate(bytes);
     if (!block) return {0, make_error_code(errc::pool_exhausted)};
     const Result<std::size_t> read = part.file->read_at(block.writable().first(bytes), part.offset);
-    if (!read) return {0, read.error().code};
+    if (!read) {
+      // Not the socket's, which would be waited for.
+      if (read.error().code == std::errc::resource_unavailable_try_again) {
+        return {0, make_error_code(errc::unavailable)};
+      }
+      return {0, read.error().code};
+    }
     if (read.value() == 0) return {0, make_error_code(errc::truncated)};
     count_copied(read.value(), CopyPlace::file);
     part.read = std::move(block).freeze_all(read.value());

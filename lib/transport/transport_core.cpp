@@ -140,7 +140,7 @@ void TransportCore::memory_available() noexcept {
 
 void TransportCore::feed_starved() {
   if (!memory_available_.load(std::memory_order_relaxed)) return;
-  memory_available_.store(false, std::memory_order_relaxed);
+  static_cast<void>(memory_available_.exchange(false, std::memory_order_acquire));
   IntrusiveList<SocketCore, StarvedTag> hungry;
   hungry.splice_back(starved_);
   while (!hungry.empty()) hungry.pop_front().service();

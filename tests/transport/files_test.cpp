@@ -491,6 +491,26 @@ TEST_CASE("a loop that stops completes every operation once, and gives all memor
   });
 }
 
+TEST_CASE("a completion that always starts another file operation does not keep a loop from ending") {
+  for_each_transport([](World& world) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.write("data", "x");
+    test::LogCapture capture;
+    AsyncFile file = open_file(world, path, OpenMode::read);
+    int failures = 0;
+    const std::function<void()> again = [&] {
+      file.sync([&](Status status) {
+        if (!status) ++failures;
+        again();
+      });
+    };
+    again();
+    world.settle();
+    world.destroy_loop();
+    CHECK(failures > 0);
+  });
+}
+
 TEST_CASE("a completion of a file operation that throws is counted, and the loop goes on") {
   for_each_transport([](World& world) {
     const test::LogCapture log;
