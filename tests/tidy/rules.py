@@ -259,17 +259,17 @@ def banned_words(path, text):
         yield line, f"{found}: finish it, or write down the limit where users see it"
 
 
-def readme_shows_real_code(readme, read):
-    """A block of C++ in the README names the file that it stands in, word for word."""
-    for match in re.finditer(r"^```cpp\n(.*?)^```$", readme, re.M | re.S):
-        line = readme.count("\n", 0, match.start()) + 1
+def docs_show_real_code(name, text, read):
+    """A block of C++ in README or docs names the file that it stands in, word for word."""
+    for match in re.finditer(r"^```cpp\n(.*?)^```$", text, re.M | re.S):
+        line = text.count("\n", 0, match.start()) + 1
         first, _, shown = match.group(1).partition("\n")
         source = read(first.removeprefix("// ")) if first.startswith("// ") else None
         if source is None:
-            yield Finding("README.md", line, "readme-shows-real-code",
+            yield Finding(name, line, "docs-show-real-code",
                           "the block's first line is not a comment that names a file of the tree")
         elif shown not in source:
-            yield Finding("README.md", line, "readme-shows-real-code",
+            yield Finding(name, line, "docs-show-real-code",
                           f"this is not what stands in {first[3:]}")
 
 

@@ -72,7 +72,9 @@ def check_tree(names):
         findings += rules.check(name, text)
     findings += rules.version_agrees((ROOT / "meson.build").read_text(encoding="utf-8"),
                                      (ROOT / rules.VERSION_HEADER).read_text(encoding="utf-8"))
-    findings += rules.readme_shows_real_code((ROOT / "README.md").read_text(encoding="utf-8"), read_or_none)
+    for name in names:
+        if name == "README.md" or (name.startswith("docs/") and name.endswith(".md")):
+            findings += rules.docs_show_real_code(name, read_or_none(name), read_or_none)
     seen = set()
     for finding in clang_format(names):
         if (finding.file, finding.line) not in seen:

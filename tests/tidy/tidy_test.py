@@ -115,8 +115,8 @@ def main():
     for block, refused in (("// a.cpp\nsecond\n", False), ("// a.cpp\nthird\n", True),
                            ("// b.cpp\nsecond\n", True), ("second\n", True)):
         readme = f"```cpp\n{block}```\n"
-        if bool(list(rules.readme_shows_real_code(readme, sources.get))) != refused:
-            failures.append(f"readme_shows_real_code is wrong about {readme!r}")
+        if bool(list(rules.docs_show_real_code("README.md", readme, sources.get))) != refused:
+            failures.append(f"docs_show_real_code is wrong about {readme!r}")
     if not refuses_format():
         failures.append("format does not tell bad formatting from good")
 
