@@ -272,7 +272,7 @@ TEST_CASE("a write that fails says how much is in the file, and gives its memory
 }
 
 TEST_CASE("a write that meets the file size limit half way says how much was written") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     const TemporaryDirectory directory;
     const ChildResult result = in_child([&] {
       static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
@@ -299,7 +299,7 @@ TEST_CASE("another user's file is refused") {
     MESSAGE("only root can become another user: left out");
     return;
   }
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     const TemporaryDirectory directory;
     const std::string secret = directory.write("secret", "x");
     REQUIRE(::chmod(secret.c_str(), 0600) == 0);
@@ -425,7 +425,7 @@ TEST_CASE("too many operations are refused, and the others complete though few a
 }
 
 TEST_CASE("without descriptors an open fails, and works again when there are some") {
-  for_each_transport_name([](const Mode& mode) {
+  for_each_kernel_transport_name([](const Mode& mode) {
     const TemporaryDirectory directory;
     const std::string path = directory.write("data", "x");
     const ChildResult result = in_child([&] {
