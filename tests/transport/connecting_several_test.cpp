@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "lib/transport/connector.hpp"
 #include "tests/support/fake_clock.hpp"
@@ -19,11 +18,6 @@ namespace linkspan::conformance {
 namespace {
 
 using Endpoints = std::vector<Endpoint>;
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 // A plain listener that takes connections only while its queue has room: it answers no further ones, until
 // some of those are accepted.
@@ -140,7 +134,7 @@ TEST_CASE("an address that does not answer is followed by the next after the del
   for_each_timed_tcp([](TimedWorld& timed) {
     const Silent silent(timed.world);
     const Answering answering(timed.world);
-    const std::size_t before = open_descriptors();
+    const std::size_t before = timed.world.open_descriptors();
     Connection& c = timed.connect({silent.endpoint(), answering.endpoint()});
     timed.world.settle();
     timed.pass(kDelay - kTick);
@@ -152,7 +146,8 @@ TEST_CASE("an address that does not answer is followed by the next after the del
     const Socket peer = answering.accept();
     REQUIRE(peer);
     timed.world.settle();
-    CHECK(open_descriptors() == before + 2);  // the stream's and its peer's: the other attempt has gone
+    CHECK(timed.world.open_descriptors() ==
+          before + 2);  // the stream's and its peer's: the other attempt has gone
   });
 }
 
@@ -206,18 +201,18 @@ TEST_CASE("that there is no way to an address is told only when there was no oth
 TEST_CASE("the connect timeout is for all addresses together") {
   for_each_timed_tcp([](TimedWorld& timed) {
     const Silent silent(timed.world);
-    const std::size_t before = open_descriptors();
+    const std::size_t before = timed.world.open_descriptors();
     Connection& c = timed.connect(Endpoints(8, silent.endpoint()));
     c.write("queued");
     timed.world.settle();
     for (int i = 0; i < 9; ++i) timed.pass(std::chrono::seconds(1));
     CHECK(c.events.events.empty());
-    CHECK(open_descriptors() == before + 8);
+    CHECK(timed.world.open_descriptors() == before + 8);
     timed.pass(std::chrono::seconds(1) + kTick);
     timed.world.run_until([&] { return c.events.closed(); });
     CHECK(c.events.closed_error == errc::timed_out);
     CHECK(c.writes.entries.at(0).error == errc::timed_out);
-    CHECK(open_descriptors() == before);
+    CHECK(timed.world.open_descriptors() == before);
   });
 }
 
@@ -225,7 +220,7 @@ TEST_CASE("abort, close and destruction between two attempts leave nothing behin
   for_each_timed_tcp([](TimedWorld& timed) {
     const Silent silent(timed.world);
     const Answering answering(timed.world);
-    const std::size_t before = open_descriptors();
+    const std::size_t before = timed.world.open_descriptors();
     const Endpoints endpoints{silent.endpoint(), silent.endpoint(), silent.endpoint(), answering.endpoint()};
     Connection& aborted = timed.connect(endpoints);
     Connection& closed = timed.connect(endpoints);
@@ -233,7 +228,7 @@ TEST_CASE("abort, close and destruction between two attempts leave nothing behin
     for (Connection* c : {&aborted, &closed, &destroyed}) c->write("queued");
     timed.world.settle();
     timed.pass(kDelay + kTick);
-    CHECK(open_descriptors() == before + 6);
+    CHECK(timed.world.open_descriptors() == before + 6);
     aborted.stream.abort();
     closed.stream.close(std::chrono::milliseconds(1));
     destroyed.stream = Stream();
@@ -247,7 +242,7 @@ TEST_CASE("abort, close and destruction between two attempts leave nothing behin
     CHECK(destroyed.events.events.empty());
     CHECK(aborted.writes.entries.at(0).error == errc::cancelled);
     CHECK(destroyed.writes.entries.at(0).error == errc::cancelled);
-    CHECK(open_descriptors() == before);
+    CHECK(timed.world.open_descriptors() == before);
     timed.pass(kDelay * 4);
     CHECK_FALSE(answering.accept());
   });

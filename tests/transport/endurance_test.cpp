@@ -13,7 +13,6 @@
 #include <array>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -139,12 +138,6 @@ class BulkHandler final : public StreamHandler {
   Slice bytes_ = Slice::copy(period());
 };
 
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
-}
-
 /// Opens accepted connections and closes them when their peer has ended.
 class Crowd final : public ListenerHandler {
  public:
@@ -268,7 +261,7 @@ TEST_CASE("ten thousand connections at once leave no descriptor, no memory and n
     EventLoopOptions options;
     options.pool.cache_bytes = 0;
     World world(mode, options);
-    const std::size_t descriptors = open_descriptors();
+    const std::size_t descriptors = world.open_descriptors();
     CHECK(world.loop().next_timer() == TimePoint::max());
     {
       Crowd crowd(world.transport());
@@ -284,7 +277,7 @@ TEST_CASE("ten thousand connections at once leave no descriptor, no memory and n
       CHECK(crowd.greeted == count);
       CHECK(crowd.failed == 0);
     }
-    world.run_until([&] { return open_descriptors() == descriptors; });
+    world.run_until([&] { return world.open_descriptors() == descriptors; });
     // A transport keeps what it receives into next, which a ring may have doubled a few times.
     constexpr std::uint64_t kOwnBytes = std::uint64_t{1} << 20;
     world.run_until([&] { return world.loop().pool().statistics().live_bytes <= kOwnBytes; });

@@ -26,18 +26,19 @@ SharedFile file_of(std::string_view bytes) {
   return file;
 }
 
-/// A file that no kernel knows, and that says when it is closed. It fails from `bad_from` on.
+/// A file that no kernel knows, and that says when it is closed. It fails from `bad_from` on, with `error`.
 class ProgramsFile final : public File {
  public:
-  explicit ProgramsFile(std::string bytes, bool* closed = nullptr, std::size_t bad_from = std::string::npos)
-      : bytes_(std::move(bytes)), closed_(closed), bad_from_(bad_from) {}
+  explicit ProgramsFile(std::string bytes, bool* closed = nullptr, std::size_t bad_from = std::string::npos,
+                        int error = EIO)
+      : bytes_(std::move(bytes)), closed_(closed), bad_from_(bad_from), error_(error) {}
   ~ProgramsFile() override {
     if (closed_ != nullptr) *closed_ = true;
   }
 
   Result<std::uint64_t> size() const override { return std::uint64_t{bytes_.size()}; }
   Result<std::size_t> read_at(std::span<std::byte> to, std::uint64_t offset) const override {
-    if (offset >= bad_from_) return Error(system_error_code(EIO), "a bad sector");
+    if (offset >= bad_from_) return Error(system_error_code(error_), "a bad sector");
     const std::string_view rest = std::string_view(bytes_).substr(std::min(offset, bytes_.size()));
     const std::size_t size = std::min({to.size(), rest.size(), bad_from_ - offset});
     for (std::size_t i = 0; i < size; ++i) to[i] = static_cast<std::byte>(rest[i]);
@@ -57,6 +58,7 @@ class ProgramsFile final : public File {
   std::string bytes_;
   bool* closed_;
   std::size_t bad_from_;
+  int error_;
 };
 
 void write_file(Connection& c, SharedFile file, std::uint64_t offset, std::uint64_t size) {
@@ -284,6 +286,17 @@ TEST_CASE("a file that cannot be read breaks the stream with the system's error"
     write_file(directory, adopt_file(::open("/", O_RDONLY | O_CLOEXEC), "/"), 0, 1);
     world.run_until([&] { return directory.events.closed(); });
     CHECK(directory.events.closed_error == std::errc::is_a_directory);
+  });
+}
+
+TEST_CASE("a file that is not ready to be read is not waited for as if the socket were full") {
+  for_each_mode([](World& world) {
+    Connection& c = world.open();
+    write_file(c, std::make_shared<ProgramsFile>(pattern(1000), nullptr, 0, EAGAIN), 0, 1000);
+    world.run_until([&] { return c.events.closed(); });
+    CHECK(c.events.closed_error == errc::unavailable);
+    CHECK(c.writes.entries[0].error == errc::unavailable);
+    CHECK(c.writes.entries[0].accepted == 0);
   });
 }
 

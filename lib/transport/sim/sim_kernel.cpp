@@ -13,9 +13,6 @@
 namespace linkspan {
 namespace {
 
-// A round of ticks takes this long, so that a loop which always has something to do does not stop the time.
-constexpr Duration kTickTime = std::chrono::microseconds(1);
-
 std::uint64_t mix(std::uint64_t bits) noexcept {
   bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
   bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;

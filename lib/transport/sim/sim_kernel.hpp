@@ -5,6 +5,7 @@
 // number, and the loops. One thread, but for SimReactor::wake.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -53,6 +54,10 @@ class SimRandom final : public Random {
 
 class SimKernel {
  public:
+  /// What a round of ticks takes, or the tick of a loop that runs by itself, so that a loop which always has
+  /// something to do does not stop the time.
+  static constexpr Duration kTickTime = std::chrono::microseconds(1);
+
   explicit SimKernel(const SimOptions& options);
   ~SimKernel();
   SimKernel(const SimKernel&) = delete;

@@ -11,9 +11,6 @@ namespace linkspan {
 namespace {
 
 constexpr std::size_t kEventsPerPoll = 256;
-// What a tick of a loop that runs by itself takes: see SimKernel::step.
-constexpr Duration kTickTime = std::chrono::microseconds(1);
-
 TimePoint later(TimePoint now, Duration by) noexcept {
   return by > TimePoint::max() - now ? TimePoint::max() : now + by;
 }
@@ -52,7 +49,7 @@ bool SimReactor::wait(Duration timeout) noexcept {
     return came;
   }
   const TimePoint end = later(kernel_.now(), woken ? Duration::zero() : timeout);
-  if (end == kernel_.now()) kernel_.advance_to(kernel_.now() + kTickTime);
+  if (end == kernel_.now()) kernel_.advance_to(kernel_.now() + SimKernel::kTickTime);
   while (ready_.empty() && !woken_.load(std::memory_order_acquire) && kernel_.now() < end) {
     const TimePoint next = kernel_.next_event();
     LINKSPAN_ASSERT(next != TimePoint::max() || end != TimePoint::max(),

@@ -172,12 +172,12 @@ ssize_t SimSocket::send(std::span<const iovec> vectors, std::vector<Socket>&& de
     Segment segment;
     segment.descriptors = std::move(descriptors);
     descriptors.clear();
-    segment.bytes.reserve(std::min(left, kernel().options().segment_bytes));
-    while (left != 0 && segment.bytes.size() < segment.bytes.capacity()) {
+    const std::size_t most = std::min(left, kernel().options().segment_bytes);
+    segment.bytes.reserve(most);
+    while (segment.bytes.size() < most) {
       const iovec& vector = vectors.front();
       const auto* from = static_cast<const std::byte*>(vector.iov_base) + offset;
-      const std::size_t size =
-          std::min({vector.iov_len - offset, left, segment.bytes.capacity() - segment.bytes.size()});
+      const std::size_t size = std::min(vector.iov_len - offset, most - segment.bytes.size());
       segment.bytes.insert(segment.bytes.end(), from, from + size);
       left -= size;
       offset += size;
