@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "linkspan/base/clock.hpp"
+#include "linkspan/channel/attributes.hpp"
 #include "linkspan/channel/channel_ref.hpp"
 #include "linkspan/channel/pipeline.hpp"
 #include "linkspan/loop/event_loop.hpp"
@@ -52,6 +53,8 @@ class LINKSPAN_API Channel : private DeferredTask {
 
   [[nodiscard]] Pipeline& pipeline() noexcept { return pipeline_; }
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
+  /// State that the handlers share; destroyed after them.
+  [[nodiscard]] ChannelAttributes& attributes() noexcept { return attributes_; }
   /// A handle that is safe after the channel is gone, and on any thread.
   [[nodiscard]] ChannelRef ref();
 
@@ -178,6 +181,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   bool told_writable_ : 1 = true;
   bool resumed_ : 1 = false;   // on_read_resumed is due
   bool end_held_ : 1 = false;  // on_read_end comes after bytes that wait in the pipeline
+  ChannelAttributes attributes_;
 };
 
 namespace detail {

@@ -4,7 +4,7 @@
 // Handler: one stage of a Pipeline. It takes messages from the wire side and from the application side, and
 // hands on what it makes of them. Overriding a function is taking part in it: a handler that does not
 // override on_read stands aside, and messages go past it at no cost.
-// Not for: sharing; a handler belongs to one pipeline.
+// Not for: sharing; a handler belongs to one pipeline. See SharedHandler.
 // Cost: 56 bytes; a message costs one indirect call per handler that takes part, no allocation, no look-up.
 // Threads: the loop's thread only.
 #pragma once
