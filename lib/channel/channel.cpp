@@ -11,8 +11,12 @@
 
 namespace linkspan {
 
-Channel::Channel(EventLoop& loop, Watermarks watermarks, bool auto_read) noexcept
-    : loop_(loop), pipeline_(*this), watermarks_(watermarks), read_pauses_(auto_read ? 0 : 1) {}
+Channel::Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits) noexcept
+    : loop_(loop),
+      pipeline_(*this),
+      watermarks_(watermarks),
+      limits_(limits),
+      read_pauses_(auto_read ? 0 : 1) {}
 
 Channel::~Channel() {
   LINKSPAN_ASSERT(closed_, "a channel is closed before it is destroyed");
@@ -25,10 +29,13 @@ void Channel::flush() {
 }
 
 void Channel::shutdown_write() {
+  if (held_) start_held(true);
   if (!closed_) do_shutdown_write();
 }
 
 void Channel::close(Duration deadline) {
+  if (closed_ || closing_) return;
+  if (held_) start_held(true);
   if (closed_ || closing_) return;
   closing_ = true;
   do_close(deadline);
@@ -62,7 +69,7 @@ void Channel::update_reading() {
 
 std::size_t Channel::queued_bytes() const noexcept {
   const std::size_t remote = state_ == nullptr ? 0 : state_->remote_bytes.load(std::memory_order_relaxed);
-  return remote + (closed_ ? 0 : unsent_bytes());
+  return remote + (closed_ ? 0 : unsent_bytes()) + (held_ ? held_writes_->bytes() : 0);
 }
 
 void Channel::fail(std::error_code error, std::string_view detail) {
@@ -76,7 +83,7 @@ void Channel::drain(Duration deadline) {
 // --- what the pipeline asks for ---------------------------------------------------------------------------
 
 void Channel::send_from_pipeline(Chain&& bytes) {
-  if (closed_) return;
+  if ((closed_ || !writable_) && !may_send()) return;
   send(std::move(bytes));
   update_writable();
 }
@@ -86,15 +93,19 @@ void Channel::complete(WriteDone done) {
     send_marker([this, done = std::move(done)](std::error_code error) mutable { run([&] { done(error); }); });
     return;
   }
-  // No callback runs inside a call, as long as the loop takes tasks.
+  complete_later(std::move(done), make_error_code(errc::cancelled));
+}
+
+// No callback runs inside a call, as long as the loop takes tasks.
+void Channel::complete_later(WriteDone done, std::error_code error) {
   auto owned = std::make_unique<WriteDone>(std::move(done));
-  if (loop_.post([done = owned.get()] {
+  if (loop_.post([done = owned.get(), error] {
         const std::unique_ptr<WriteDone> owner(done);
-        (*owner)(make_error_code(errc::cancelled));
+        (*owner)(error);
       })) {
     static_cast<void>(owned.release());
   } else {
-    (*owned)(make_error_code(errc::cancelled));
+    (*owned)(error);
   }
 }
 
@@ -168,6 +179,10 @@ void Channel::report_read(Chain&& bytes) {
   deliver_unread();
 }
 
+void Channel::report_descriptors(std::vector<Socket>&& descriptors) {
+  run([&] { pipeline_.ends_.pass_descriptors(std::move(descriptors)); });
+}
+
 void Channel::report_end() {
   end_held_ = true;
   deliver_unread();
@@ -187,6 +202,7 @@ void Channel::begin_closed() noexcept {
   active_ = false;
   if (state_ == nullptr) return;
   state_->channel = nullptr;
+  if (state_->budget != nullptr) state_->charge(0);
   const std::lock_guard lock(state_->mutex);
   state_->loop = nullptr;
 }
@@ -194,6 +210,10 @@ void Channel::begin_closed() noexcept {
 void Channel::report_closed(std::error_code error) {
   begin_closed();
   if (reason_) error = reason_;
+  if (held_) {
+    held_ = false;
+    held_writes_->fail(error && error != errc::aborted ? error : make_error_code(errc::cancelled));
+  }
   tell_all(detail::kInactive, [error](HandlerNode& handler) { handler.on_inactive(error); });
   loop_.defer(*this);
 }
@@ -212,6 +232,7 @@ void Channel::run_deferred() {
     resumed_ = false;
     tell_all(detail::kReadResumed, [](HandlerNode& handler) { handler.on_read_resumed(); });
   }
+  if (held_ && !closing_) start_held(false);
   tell_writable();
 }
 
@@ -227,14 +248,18 @@ void Channel::deliver_unread() {
 }
 
 void Channel::update_writable() noexcept {
-  const std::size_t queued = queued_bytes();
+  // Without the writes that wait: they wait for this.
+  const std::size_t remote = state_ == nullptr ? 0 : state_->remote_bytes.load(std::memory_order_relaxed);
+  const std::size_t queued = remote + (closed_ ? 0 : unsent_bytes());
   if (writable_ ? queued > watermarks_.high_bytes : queued <= watermarks_.low_bytes) {
     writable_ = !writable_;
     loop_.defer(*this);
   }
   if (state_ != nullptr) {
-    state_->local_bytes.store(unsent_bytes(), std::memory_order_relaxed);
-    state_->writable.store(writable_, std::memory_order_relaxed);
+    const std::size_t local = unsent_bytes() + (held_ ? held_writes_->bytes() : 0);
+    state_->local_bytes.store(local, std::memory_order_relaxed);
+    state_->writable.store(writable(), std::memory_order_relaxed);
+    if (state_->budget != nullptr && !closed_) state_->charge(local);
   }
 }
 
@@ -248,7 +273,8 @@ void Channel::tell_writable() {
 // --- refs -------------------------------------------------------------------------------------------------
 
 ChannelRef Channel::ref() {
-  if (state_ == nullptr) attach(std::make_shared<detail::ChannelState>(loop_, watermarks_.high_bytes));
+  if (state_ == nullptr)
+    attach(std::make_shared<detail::ChannelState>(loop_, watermarks_.high_bytes, limits_));
   return ChannelRef(state_);
 }
 

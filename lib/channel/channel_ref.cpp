@@ -9,6 +9,31 @@
 namespace linkspan {
 namespace detail {
 
+ChannelState::ChannelState(EventLoop& loop_in, std::size_t high_bytes_in, const PendingLimits& limits_in)
+    : loop(&loop_in), high_bytes(high_bytes_in), limits(limits_in), budget(loop_in.pending_budget()) {}
+
+bool ChannelState::admits(std::size_t bytes) const noexcept {
+  const std::size_t queued =
+      remote_bytes.load(std::memory_order_relaxed) + local_bytes.load(std::memory_order_relaxed);
+  if (queued <= high_bytes) return true;
+  // Those that may wait are looked at again on the loop.
+  const std::size_t times = limits.when_full == WhenFull::wait ? 2 : 1;
+  if (queued + bytes <= times * limits.max_bytes) {
+    if (budget == nullptr || !budget->exceeded(times)) return true;
+    budget->count_refused();
+  }
+  return false;
+}
+
+void ChannelState::charge(std::size_t bytes) noexcept {
+  if (bytes > charged_bytes) {
+    budget->add(bytes - charged_bytes);
+  } else if (bytes < charged_bytes) {
+    budget->subtract(charged_bytes - bytes);
+  }
+  charged_bytes = bytes;
+}
+
 RemoteTask::~RemoteTask() = default;
 
 bool RemoteTask::submit(const std::shared_ptr<ChannelState>& state, std::unique_ptr<RemoteTask> task) {
@@ -27,6 +52,7 @@ bool RemoteTask::submit(const std::shared_ptr<ChannelState>& state, std::unique_
 RemoteWrite::RemoteWrite(std::shared_ptr<ChannelState> state, std::size_t bytes, WriteDone done)
     : state_(std::move(state)), bytes_(bytes), done_(std::move(done)) {
   if (state_ == nullptr) return;
+  if (state_->budget != nullptr) state_->budget->add(bytes_);
   const std::size_t remote = state_->remote_bytes.fetch_add(bytes_, std::memory_order_relaxed) + bytes_;
   if (remote + state_->local_bytes.load(std::memory_order_relaxed) > state_->high_bytes) {
     state_->writable.store(false, std::memory_order_relaxed);
@@ -46,7 +72,9 @@ void RemoteWrite::run(Channel* channel) {
 }
 
 void RemoteWrite::take_off_account() noexcept {
-  if (state_ != nullptr) state_->remote_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+  if (state_ == nullptr) return;
+  if (state_->budget != nullptr) state_->budget->subtract(bytes_);
+  state_->remote_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
 }
 
 // A function to call on the channel.

@@ -52,7 +52,8 @@ ChannelRef Client::start(std::optional<std::string> name, std::vector<Endpoint> 
   EventLoop* const* single = std::get_if<EventLoop*>(&loops_);
   EventLoop& loop = single != nullptr ? **single : std::get<LoopGroup*>(loops_)->next();
 
-  auto state = std::make_shared<detail::ChannelState>(loop, options_.stream.high_watermark_bytes);
+  auto state =
+      std::make_shared<detail::ChannelState>(loop, options_.stream.high_watermark_bytes, options_.pending);
   ChannelRef ref(state);
   auto setup = std::make_unique<StreamChannel::ConnectSetup>(StreamChannel::ConnectSetup{
       std::move(name), std::move(endpoints), options_, initializer_, std::move(done), std::move(state)});

@@ -17,13 +17,19 @@ class IdleEngine final : public Engine {
 
 }  // namespace
 
-detail::EmbeddedLoop::EmbeddedLoop()
-    : owned_loop(EventLoop::create([](EventLoop&) -> Result<std::unique_ptr<Engine>> {
-                   return std::unique_ptr<Engine>(std::make_unique<IdleEngine>());
-                 }).value_or_throw()) {}
+detail::EmbeddedLoop::EmbeddedLoop(EventLoopOptions options)
+    : owned_loop(EventLoop::create(
+                     [](EventLoop&) -> Result<std::unique_ptr<Engine>> {
+                       return std::unique_ptr<Engine>(std::make_unique<IdleEngine>());
+                     },
+                     std::move(options))
+                     .value_or_throw()) {}
 
-EmbeddedChannel::EmbeddedChannel(Watermarks watermarks, bool auto_read)
-    : Channel(*owned_loop, watermarks, auto_read) {}
+EmbeddedChannel::EmbeddedChannel(Watermarks watermarks, bool auto_read, const PendingLimits& limits,
+                                 EventLoopOptions loop_options)
+    : EmbeddedLoop(std::move(loop_options)), Channel(*owned_loop, watermarks, auto_read, limits) {
+  if (loop().pending_budget() != nullptr) static_cast<void>(ref());
+}
 
 EmbeddedChannel::~EmbeddedChannel() {
   if (!closed()) end(make_error_code(errc::aborted));
@@ -94,6 +100,32 @@ void EmbeddedChannel::send_marker(WriteDone done) {
   }
   static_cast<void>(
       loop().post([done = std::move(done)]() mutable { done(make_error_code(errc::shut_down)); }));
+}
+
+void EmbeddedChannel::send_range(FileRange&& range, WriteDone done) {
+  Block block = loop().pool().allocate(static_cast<std::size_t>(range.size));
+  const auto read =
+      range.file->read_at(block.writable().first(static_cast<std::size_t>(range.size)), range.offset);
+  const bool whole = read && read.value() == range.size;
+  if (whole) send(Chain(std::move(block).freeze_all(read.value())));
+  if (whole && done) send_marker(std::move(done));
+  if (whole) return;
+  const std::error_code error = read ? make_error_code(errc::truncated) : read.error().code;
+  if (done) complete_later(std::move(done), error);
+  do_abort();
+  ending_ = error;
+}
+
+void EmbeddedChannel::send_descriptors(WithDescriptors&& message, WriteDone done) {
+  send(std::move(message.data));
+  for (Socket& descriptor : message.descriptors) descriptors_.push_back(std::move(descriptor));
+  if (done) send_marker(std::move(done));
+}
+
+void EmbeddedChannel::do_receive_into(Block&& memory, std::size_t, ReceiveCompletion completion) {
+  static_cast<void>(loop().post([memory = std::move(memory), completion = std::move(completion)]() mutable {
+    completion(make_error_code(errc::unavailable), std::move(memory), 0);
+  }));
 }
 
 void EmbeddedChannel::do_close(Duration) {

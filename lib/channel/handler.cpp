@@ -31,6 +31,10 @@ void HandlerNode::on_user_event(const std::any& event) {
   pass_user_event(event);
 }
 
+void HandlerNode::on_descriptors(std::vector<Socket>&& descriptors) {
+  pass_descriptors(std::move(descriptors));
+}
+
 void HandlerNode::on_inactive(std::error_code) {}
 void HandlerNode::on_writable_changed(bool) {}
 void HandlerNode::on_write_closed(std::error_code) {}
@@ -60,6 +64,17 @@ void HandlerNode::pass_drain(Duration deadline) {
 }
 void HandlerNode::pass_user_event(const std::any& event) {
   next_taking_part(detail::kUserEvent).on_user_event(event);
+}
+
+void HandlerNode::pass_descriptors(std::vector<Socket>&& descriptors) {
+  next_taking_part(detail::kDescriptors).on_descriptors(std::move(descriptors));
+}
+
+void HandlerNode::write_to_wire(FileRange&& range, WriteDone done) {
+  channel().start_write(std::move(range), std::move(done));
+}
+void HandlerNode::write_to_wire(WithDescriptors&& message, WriteDone done) {
+  channel().start_write(std::move(message), std::move(done));
 }
 
 void HandlerNode::complete_write(WriteDone done) {

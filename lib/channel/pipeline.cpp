@@ -42,6 +42,9 @@ void Pipeline::Ends::on_drain(Duration deadline) {
   channel().close(deadline);
 }
 void Pipeline::Ends::on_user_event(const std::any&) {}
+void Pipeline::Ends::on_descriptors(std::vector<Socket>&& descriptors) {
+  descriptors.clear();
+}
 
 // --- edits ------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,18 @@
 
 namespace linkspan {
 
+namespace {
+
+WriteCompletion without_count(WriteDone done) {
+  if (!done) return nullptr;
+  return [done = std::move(done)](std::error_code error, std::size_t) mutable { done(error); };
+}
+
+}  // namespace
+
 StreamChannel::StreamChannel(EventLoop& loop, const ChannelOptions& options)
     : Channel(loop, {options.stream.high_watermark_bytes, options.stream.low_watermark_bytes},
-              options.auto_read) {}
+              options.auto_read, options.pending) {}
 
 StreamChannel& StreamChannel::open(EventLoop& loop, Socket socket, const ChannelOptions& options,
                                    const ChannelInitializer& initializer,
@@ -26,6 +35,7 @@ StreamChannel& StreamChannel::open(EventLoop& loop, Socket socket, const Channel
   }
   StreamChannel& channel = *made;  // from here on its stream's end destroys it
   channel.owner_ = std::move(owner);
+  if (loop.pending_budget() != nullptr) static_cast<void>(channel.ref());
   channel.initialize(initializer);
   return channel;
 }
@@ -73,8 +83,9 @@ void StreamChannel::on_open() {
   peer_.remember(stream_.peer_endpoint());
   const std::unique_ptr<Connecting> connecting = std::move(connecting_);
   if (connecting != nullptr) {
-    for (Connecting::Write& write : connecting->writes)
-      stream_write(std::move(write.bytes), std::move(write.done));
+    for (Connecting::Write& write : connecting->writes) {
+      std::visit([&](auto& what) { stream_write(std::move(what), std::move(write.done)); }, write.what);
+    }
     if (connecting->shut_down) stream_.shutdown_write();
     if (connecting->close_deadline) stream_.close(*connecting->close_deadline);
   }
@@ -106,33 +117,59 @@ void StreamChannel::on_closed(std::error_code error, Chain&&) {
 // --- what the channel asks for ----------------------------------------------------------------------------
 
 void StreamChannel::stream_write(Chain&& bytes, WriteDone done) {
-  if (!done) {
-    stream_.write(std::move(bytes));
-    return;
-  }
-  stream_.write(std::move(bytes),
-                [done = std::move(done)](std::error_code error, std::size_t) mutable { done(error); });
+  stream_.write(std::move(bytes), without_count(std::move(done)));
+}
+
+void StreamChannel::stream_write(FileRange&& range, WriteDone done) {
+  stream_.write_file(std::move(range), without_count(std::move(done)));
+}
+
+void StreamChannel::stream_write(WithDescriptors&& message, WriteDone done) {
+  stream_.write(std::move(message.data), std::move(message.descriptors), without_count(std::move(done)));
 }
 
 void StreamChannel::send(Chain&& bytes) {
   if (connecting_ == nullptr) {
     stream_.write(std::move(bytes));
   } else if (!connecting_->shut_down) {
-    connecting_->bytes += bytes.size();
-    connecting_->writes.push_back({std::move(bytes), nullptr});
+    const std::size_t size = bytes.size();
+    connecting_->queue({std::move(bytes), nullptr}, size);
   }
+}
+
+void StreamChannel::send_range(FileRange&& range, WriteDone done) {
+  if (connecting_ == nullptr) return stream_write(std::move(range), std::move(done));
+  const auto size = static_cast<std::size_t>(range.size);
+  connecting_->queue({std::move(range), std::move(done)}, size);
+}
+
+void StreamChannel::send_descriptors(WithDescriptors&& message, WriteDone done) {
+  if (connecting_ == nullptr) return stream_write(std::move(message), std::move(done));
+  const std::size_t size = message.data.size();
+  connecting_->queue({std::move(message), std::move(done)}, size);
+}
+
+void StreamChannel::Connecting::queue(Write write, std::size_t size) {
+  if (!shut_down) {
+    bytes += size;
+    writes.push_back(std::move(write));
+    return;
+  }
+  writes.push_back({Chain(), [done = std::move(write.done)](std::error_code) mutable {
+                      if (done) done(make_error_code(errc::shut_down));
+                    }});
 }
 
 void StreamChannel::send_marker(WriteDone done) {
   if (connecting_ == nullptr) {
-    stream_write({}, std::move(done));
-  } else if (!connecting_->shut_down) {
-    connecting_->writes.push_back({{}, std::move(done)});
+    stream_write(Chain(), std::move(done));
   } else {
-    connecting_->writes.push_back({{}, [done = std::move(done)](std::error_code) mutable {
-                                     if (done) done(make_error_code(errc::shut_down));
-                                   }});
+    connecting_->queue({Chain(), std::move(done)}, 0);
   }
+}
+
+void StreamChannel::do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {
+  stream_.receive_into(std::move(memory), size, std::move(completion));
 }
 
 void StreamChannel::do_flush() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lib/transport/peer_address.hpp"
@@ -58,9 +59,10 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
 
     // Written meanwhile; the attempts do not see it.
     struct Write {
-      Chain bytes;
+      std::variant<Chain, FileRange, WithDescriptors> what;
       WriteDone done;
     };
+    void queue(Write write, std::size_t size);
     std::vector<Write> writes;
     std::size_t bytes = 0;
     bool shut_down = false;  // no writes after these
@@ -71,6 +73,9 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
 
   void send(Chain&& bytes) override;
   void send_marker(WriteDone done) override;
+  void send_range(FileRange&& range, WriteDone done) override;
+  void send_descriptors(WithDescriptors&& message, WriteDone done) override;
+  void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) override;
   void do_flush() override;
   void do_shutdown_write() override;
   void do_close(Duration deadline) override;
@@ -81,6 +86,9 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
 
   void on_open() override;
   void on_read(Chain&& data) override { report_read(std::move(data)); }
+  void on_descriptors(std::vector<Socket>&& descriptors) override {
+    report_descriptors(std::move(descriptors));
+  }
   void on_end() override { report_end(); }
   void on_write_progress(std::size_t) override { report_progress(); }
   void on_write_closed(std::error_code error) override { report_write_closed(error); }
@@ -89,6 +97,8 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void resolve();
   void connect_to(std::span<const Endpoint> endpoints);
   void stream_write(Chain&& bytes, WriteDone done);
+  void stream_write(FileRange&& range, WriteDone done);
+  void stream_write(WithDescriptors&& message, WriteDone done);
 
   Stream stream_;
   PeerAddress peer_;                        // for when the stream is gone

@@ -46,6 +46,9 @@ EventLoop::EventLoop(EventLoopOptions options)
       trim_timer_(std::make_unique<Timer>(*this, [this] { pool_.trim_unused(); })),
       thread_(std::this_thread::get_id()),
       process_(::getpid()) {
+  if (options_.max_pending_bytes != 0 || options_.pending_budget != nullptr) {
+    pending_budget_ = std::make_unique<PendingBudget>(options_.max_pending_bytes, options_.pending_budget);
+  }
   if (options_.busy_poll != Duration::zero()) busy_poll_ = std::make_unique<BusyPoll>(options_.busy_poll);
 }
 

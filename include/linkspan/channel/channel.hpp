@@ -21,6 +21,7 @@
 #include "linkspan/base/clock.hpp"
 #include "linkspan/channel/attributes.hpp"
 #include "linkspan/channel/channel_ref.hpp"
+#include "linkspan/channel/pending_writes.hpp"
 #include "linkspan/channel/pipeline.hpp"
 #include "linkspan/loop/event_loop.hpp"
 #include "linkspan/transport/endpoint.hpp"
@@ -36,6 +37,7 @@ struct Watermarks {
 struct ChannelOptions {
   StreamOptions stream;   ///< its watermarks are the channel's
   bool auto_read = true;  ///< false: reading starts paused, until resume_read()
+  PendingLimits pending;
 
   ChannelOptions() = default;
 };
@@ -59,14 +61,33 @@ class LINKSPAN_API Channel : private DeferredTask {
   [[nodiscard]] ChannelRef ref();
 
   /// Sends a message through the whole pipeline. Its type has to be the one that the last handler takes;
-  /// another one is an error that closes the channel. Bytes leave at the end of the tick.
+  /// another one is an error that closes the channel. Bytes leave at the end of the tick. Above the high
+  /// watermark see PendingLimits. A FileRange or WithDescriptors goes past the handlers, in its place behind
+  /// what they have written to the wire so far; see Stream::write_file and Stream::write.
   template <class T>
   requires(!std::is_lvalue_reference_v<T>) void write(T&& message, WriteDone done = nullptr) {
-    run([&] {
-      if (!pipeline_.write(std::move(message))) refuse_write(kTypeName<T>);
-    });
-    if (done) complete(std::move(done));
+    if (!writable_ || held_) [[unlikely]] {
+      if (const Admission admission = admit(message_bytes(message)); admission != Admission::now) {
+        hold(admission, make_held(std::move(message), std::move(done), {}));
+        return;
+      }
+    }
+    start_write(std::move(message), std::move(done));
   }
+  /// The same, but until the end of the tick, and while the channel is not writable, the write waits in front
+  /// of the pipeline, as PendingLimits::max_wait and max_waiting allow, and can be cancelled.
+  template <class T>
+  requires(!std::is_lvalue_reference_v<T>) WriteToken
+      write_cancellable(T&& message, WriteDone done = nullptr) {
+    WriteToken token(ref());
+    hold(closing_ || closed_ ? Admission::now : Admission::wait,
+         make_held(std::move(message), std::move(done), token));
+    return token;
+  }
+
+  /// The next `size` bytes of the connection go to `memory`, past the handlers; see Stream::receive_into.
+  /// What a decoder has got already is not given back. Before on_active it fails with errc::unavailable.
+  void receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion);
 
   /// Starts sending what is queued now, instead of at the end of the tick.
   void flush();
@@ -88,8 +109,9 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// The connection is open: after on_active and before on_inactive.
   [[nodiscard]] bool active() const noexcept { return active_; }
   /// False above the high watermark, until the queue is at or below the low one; see on_writable_changed.
-  [[nodiscard]] bool writable() const noexcept { return writable_; }
-  /// Bytes that the kernel has not taken yet, and those that other threads have given to refs.
+  [[nodiscard]] bool writable() const noexcept { return writable_ && !held_; }
+  /// Bytes that the kernel has not taken yet, those of writes that wait, and those that other threads have
+  /// given to refs.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
   [[nodiscard]] virtual Endpoint local_endpoint() const = 0;
   /// Of TCP peers also in on_inactive, however the connection ended.
@@ -114,12 +136,15 @@ class LINKSPAN_API Channel : private DeferredTask {
   void drain(Duration deadline);
 
  protected:
-  Channel(EventLoop& loop, Watermarks watermarks, bool auto_read) noexcept;
+  Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits) noexcept;
   virtual ~Channel();
 
   // What is behind the channel. Not called once it is closed.
   virtual void send(Chain&& bytes) = 0;
   virtual void send_marker(WriteDone done) = 0;  // completes after all that was sent before
+  virtual void send_range(FileRange&& range, WriteDone done) = 0;
+  virtual void send_descriptors(WithDescriptors&& message, WriteDone done) = 0;
+  virtual void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) = 0;
   virtual void do_flush() = 0;
   virtual void do_shutdown_write() = 0;
   virtual void do_close(Duration deadline) = 0;
@@ -134,6 +159,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   void initialize(const ChannelInitializer& initializer) noexcept;
   void report_open();
   void report_read(Chain&& bytes);
+  void report_descriptors(std::vector<Socket>&& descriptors);
   void report_end();
   /// Some bytes were sent.
   void report_progress();
@@ -147,14 +173,42 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// Why it was closed, when it was not asked to.
   [[nodiscard]] std::error_code reason() const noexcept { return reason_; }
   void attach(std::shared_ptr<detail::ChannelState> state);
+  /// Calls `done` in a task of the loop; at once if that takes none.
+  void complete_later(WriteDone done, std::error_code error);
 
  private:
   friend class ChannelRef;
   friend class HandlerNode;
   friend class Pipeline;
+  friend class detail::HeldWrites;
   friend class detail::RemoteWrite;
+  template <class T>
+  friend class detail::HeldWriteOf;
+  template <class T>
+  friend class detail::RemoteWriteOf;
+  friend class WriteToken;
+
+  enum class Admission : std::uint8_t { now, wait, refuse };
 
   void run_deferred() final;
+  [[nodiscard]] Admission admit(std::size_t bytes) noexcept;
+  void hold(Admission admission, std::unique_ptr<detail::HeldWrite> write);
+  void start_held(bool all);
+  template <class T>
+  static std::unique_ptr<detail::HeldWrite> make_held(T&& message, WriteDone done, WriteToken token) {
+    return std::make_unique<detail::HeldWriteOf<T>>(std::move(message), std::move(done), std::move(token));
+  }
+  template <class T>
+  void start_write(T&& message, WriteDone done) {
+    run([&] {
+      if (!pipeline_.write(std::move(message))) refuse_write(kTypeName<T>);
+    });
+    if (done) complete(std::move(done));
+  }
+  void start_write(FileRange&& range, WriteDone done);
+  void start_write(WithDescriptors&& message, WriteDone done);
+  [[nodiscard]] WriteDone as_event(WriteDone done);
+  [[nodiscard]] bool may_send() noexcept;
   template <class Tell>
   void tell_all(detail::Event event, Tell&& tell);
   void send_from_pipeline(Chain&& bytes);
@@ -171,6 +225,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   Pipeline pipeline_;
   std::shared_ptr<detail::ChannelState> state_;  // once somebody has asked for a ref
   Watermarks watermarks_;
+  PendingLimits limits_;
+  std::unique_ptr<detail::HeldWrites> held_writes_;  // once one has waited
   std::error_code reason_;  // what on_inactive will say, when it was our decision to close
   std::uint32_t read_pauses_;
   bool receiving_ : 1 = false;  // do_read(true) was the last word
@@ -178,6 +234,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   bool closing_ : 1 = false;
   bool closed_ : 1 = false;
   bool writable_ : 1 = true;
+  bool held_ : 1 = false;  // writes wait in front of the pipeline
   bool told_writable_ : 1 = true;
   bool resumed_ : 1 = false;   // on_read_resumed is due
   bool end_held_ : 1 = false;  // on_read_end comes after bytes that wait in the pipeline
@@ -189,13 +246,31 @@ namespace detail {
 template <class T>
 class RemoteWriteOf final : public RemoteWrite {
  public:
-  RemoteWriteOf(std::shared_ptr<ChannelState> state, T&& message, WriteDone done)
+  RemoteWriteOf(std::shared_ptr<ChannelState> state, T&& message, WriteDone done, WriteToken token)
       : RemoteWrite(std::move(state), message_bytes(message), std::move(done)),
-        message_(std::move(message)) {}
+        message_(std::move(message)),
+        token_(std::move(token)) {}
 
  private:
   void deliver(Channel& channel, WriteDone done) override {
-    channel.write(std::move(message_), std::move(done));
+    if (!token_) return channel.write(std::move(message_), std::move(done));
+    channel.hold(channel.closed_ || channel.closing_ ? Channel::Admission::now : Channel::Admission::wait,
+                 Channel::make_held(std::move(message_), std::move(done), std::move(token_)));
+  }
+
+  T message_;
+  WriteToken token_;
+};
+
+template <class T>
+class HeldWriteOf final : public HeldWrite {
+ public:
+  HeldWriteOf(T&& message, WriteDone done, WriteToken token)
+      : HeldWrite(message_bytes(message), std::move(done), std::move(token)), message_(std::move(message)) {}
+
+ private:
+  void start(Channel& channel, WriteDone done) override {
+    channel.start_write(std::move(message_), std::move(done));
   }
 
   T message_;
@@ -208,9 +283,27 @@ requires(!std::is_lvalue_reference_v<T>) void ChannelRef::write(T&& message, Wri
   if (Channel* channel = here()) {
     channel->write(std::move(message), std::move(done));
   } else {
-    detail::RemoteTask::submit(
-        state_, std::make_unique<detail::RemoteWriteOf<T>>(state_, std::move(message), std::move(done)));
+    write_remotely(std::move(message), std::move(done), {});
   }
+}
+
+template <class T>
+requires(!std::is_lvalue_reference_v<T>) WriteToken ChannelRef::write_cancellable(T&& message, WriteDone done)
+const {
+  if (Channel* channel = here()) return channel->write_cancellable(std::move(message), std::move(done));
+  WriteToken token(*this);
+  write_remotely(std::move(message), std::move(done), token);
+  return token;
+}
+
+template <class T>
+void ChannelRef::write_remotely(T&& message, WriteDone done, WriteToken token) const {
+  if (state_ != nullptr && !state_->admits(message_bytes(message))) {
+    if (done) done(make_error_code(errc::limit_exceeded));
+    return;
+  }
+  detail::RemoteTask::submit(state_, std::make_unique<detail::RemoteWriteOf<T>>(
+                                         state_, std::move(message), std::move(done), std::move(token)));
 }
 
 }  // namespace linkspan

@@ -25,11 +25,14 @@
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/channel/handler.hpp"
+#include "linkspan/channel/pending_limits.hpp"
 
 namespace linkspan {
 
 class Channel;
 class EventLoop;
+class PendingBudget;
+class WriteToken;
 
 /// What a message counts towards the watermarks while it waits for the loop. A message type of your own says
 /// it with a member size_bytes().
@@ -46,8 +49,14 @@ template <class T>
     return sizeof(T);
   }
 }
+[[nodiscard]] inline std::size_t message_bytes(const FileRange& range) noexcept {
+  return static_cast<std::size_t>(range.size);
+}
 
 namespace detail {
+
+template <class T>
+class RemoteWriteOf;
 
 /// Shared by a channel and its refs.
 struct ChannelState {
@@ -57,12 +66,19 @@ struct ChannelState {
   std::atomic<std::thread::id> thread{};  // of the loop; none until the channel is there
   Channel* channel = nullptr;             // used on that thread only
 
-  std::size_t high_bytes;                    // the watermark
+  std::size_t high_bytes;  // the watermark
+  PendingLimits limits;
+  PendingBudget* budget;                     // of the loop, or nullptr
+  std::size_t charged_bytes = 0;             // to it, for what the channel has; on that thread only
   std::atomic<std::size_t> remote_bytes{0};  // given to refs, not yet in the pipeline
   std::atomic<std::size_t> local_bytes{0};   // the channel's queue, as it was last seen
   std::atomic<bool> writable{true};
 
-  ChannelState(EventLoop& loop_in, std::size_t high_bytes_in) : loop(&loop_in), high_bytes(high_bytes_in) {}
+  ChannelState(EventLoop& loop_in, std::size_t high_bytes_in, const PendingLimits& limits_in);
+  /// Whether a write from another thread may be posted; counts it when not.
+  [[nodiscard]] bool admits(std::size_t bytes) const noexcept;
+  /// The channel has that many bytes. Its thread.
+  void charge(std::size_t bytes) noexcept;
 };
 
 /// Something to do on the channel's loop. `channel` is nullptr when it is gone; a task that cannot be posted
@@ -101,10 +117,16 @@ class LINKSPAN_API ChannelRef {
   /// No channel; every call does nothing.
   ChannelRef() noexcept = default;
 
-  /// See Channel::write. The bytes count towards the watermarks at once. `done` is called on the loop's
-  /// thread, or inside this call when the channel or its loop is gone.
+  /// See Channel::write. The bytes count towards the watermarks and limits at once. `done` is called on the
+  /// loop's thread, or inside this call when it is refused, or the channel or its loop is gone. Messages are
+  /// also FileRange and WithDescriptors.
   template <class T>
   requires(!std::is_lvalue_reference_v<T>) void write(T&& message, WriteDone done = nullptr) const;
+
+  /// The same; the write can be cancelled until it is started.
+  template <class T>
+  requires(!std::is_lvalue_reference_v<T>) WriteToken write_cancellable(T&& message, WriteDone done = nullptr)
+  const;
 
   /// See Channel; without effect when the channel is gone.
   void shutdown_write() const;
@@ -124,8 +146,11 @@ class LINKSPAN_API ChannelRef {
  private:
   friend class Channel;
   friend class Client;
+  friend class WriteToken;
 
   explicit ChannelRef(std::shared_ptr<detail::ChannelState> state) noexcept : state_(std::move(state)) {}
+  template <class T>
+  void write_remotely(T&& message, WriteDone done, WriteToken token) const;
   /// The channel, if it is alive and this is its thread.
   [[nodiscard]] Channel* here() const noexcept;
 

@@ -3,7 +3,7 @@
 //
 // EmbeddedChannel: a channel without a network, to test handlers. The test plays the wire: it feeds bytes
 // with receive(), and accepts what the pipeline has written with take_sent().
-// Not for: services.
+// Not for: services, and receive_into, which needs a kernel and fails here with errc::unavailable.
 // Cost: a loop of its own.
 // Threads: the thread that made it.
 #pragma once
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "linkspan/channel/channel.hpp"
 
@@ -21,7 +22,7 @@ namespace linkspan {
 
 namespace detail {
 struct EmbeddedLoop {  // a base, because the loop has to be there before the channel
-  EmbeddedLoop();
+  explicit EmbeddedLoop(EventLoopOptions options);
   std::unique_ptr<EventLoop> owned_loop;
 };
 }  // namespace detail
@@ -29,7 +30,8 @@ struct EmbeddedLoop {  // a base, because the loop has to be there before the ch
 /// Fill its pipeline, then open() it. Each of the functions below ends with a tick of the loop.
 class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public Channel {
  public:
-  explicit EmbeddedChannel(Watermarks watermarks = {}, bool auto_read = true);
+  explicit EmbeddedChannel(Watermarks watermarks = {}, bool auto_read = true,
+                           const PendingLimits& limits = {}, EventLoopOptions loop_options = {});
   /// Aborts first if it is open.
   ~EmbeddedChannel() override;
 
@@ -44,6 +46,8 @@ class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public 
   /// Everything written so far; its writes complete, and a channel that closes is closed now.
   [[nodiscard]] Chain take_sent();
   void tick();
+  /// Those that were written with what take_sent has returned, or will.
+  [[nodiscard]] std::vector<Socket> take_descriptors() { return std::exchange(descriptors_, {}); }
 
   /// The sending side was ended, by shutdown_write or close.
   [[nodiscard]] bool write_ended() const noexcept { return write_ended_; }
@@ -56,6 +60,9 @@ class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public 
  private:
   void send(Chain&& bytes) override;
   void send_marker(WriteDone done) override;
+  void send_range(FileRange&& range, WriteDone done) override;
+  void send_descriptors(WithDescriptors&& message, WriteDone done) override;
+  void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) override;
   void do_flush() override {}
   void do_shutdown_write() override { write_ended_ = true; }
   void do_close(Duration deadline) override;
@@ -71,6 +78,7 @@ class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public 
   Chain held_;  // received, not delivered
   Chain sent_;
   std::deque<WriteDone> completions_;
+  std::vector<Socket> descriptors_;
   std::optional<std::error_code> close_error_;
   std::optional<std::error_code> ending_;  // close or abort was called; takes effect in the next tick
   bool receiving_ = false;

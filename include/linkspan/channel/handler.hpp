@@ -15,11 +15,14 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/channel/type_name.hpp"
+#include "linkspan/transport/file_range.hpp"
+#include "linkspan/transport/socket.hpp"
 
 namespace linkspan {
 
@@ -30,6 +33,14 @@ class Pipeline;
 /// Called once for each write that it was given to: without an error when the kernel has accepted everything
 /// that was written up to then, else with the reason (errc::cancelled, errc::shut_down, connection_lost ...).
 using WriteDone = unique_function<void(std::error_code error)>;
+
+/// Bytes with descriptors, which travel with the first of them over a unix socket; see Stream::write.
+struct WithDescriptors {
+  Chain data;
+  std::vector<Socket> descriptors;
+
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return data.size(); }
+};
 
 /// The message type of a direction in which nothing ever goes.
 struct Nothing {
@@ -60,6 +71,7 @@ enum Event : std::uint32_t {
   kWritableChanged = 64,
   kWriteClosed = 128,
   kReadResumed = 256,
+  kDescriptors = 512,
 };
 
 }  // namespace detail
@@ -102,6 +114,10 @@ class LINKSPAN_API HandlerNode {
   /// Something that handlers tell each other. At the end: nothing.
   virtual void on_user_event(const std::any& event);
 
+  /// Descriptors that came with the bytes that are read next; only with StreamOptions::receive_descriptors.
+  /// At the end: closed.
+  virtual void on_descriptors(std::vector<Socket>&& descriptors);
+
   // Told to all that override them, from the wire to the application.
 
   /// Closed: the last event of a connection, exactly once; also when connecting failed. No error after
@@ -129,6 +145,12 @@ class LINKSPAN_API HandlerNode {
   void pass_error(std::error_code error, std::string_view detail);
   void pass_drain(Duration deadline);
   void pass_user_event(const std::any& event);
+  void pass_descriptors(std::vector<Socket>&& descriptors);
+
+  // Straight to the wire, behind what the handlers have written there so far: for handlers whose bytes the
+  // ones nearer to the wire do not change.
+  void write_to_wire(FileRange&& range, WriteDone done = nullptr);
+  void write_to_wire(WithDescriptors&& message, WriteDone done = nullptr);
 
   void forward_read(void* message) { reader_->table_->read(*reader_, message); }
   void forward_write(void* message) { writer_->table_->write(*writer_, message); }
@@ -238,6 +260,7 @@ constexpr HandlerTable make_handler_table() noexcept {
   if (overrides<HandlerNode>(&H::on_writable_changed)) table.events |= kWritableChanged;
   if (overrides<HandlerNode>(&H::on_write_closed)) table.events |= kWriteClosed;
   if (overrides<HandlerNode>(&H::on_read_resumed)) table.events |= kReadResumed;
+  if (overrides<HandlerNode>(&H::on_descriptors)) table.events |= kDescriptors;
   return table;
 }
 

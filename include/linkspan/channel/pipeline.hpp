@@ -112,6 +112,7 @@ class LINKSPAN_API Pipeline {
     void on_drain(Duration deadline) override;
     void on_active() override;
     void on_user_event(const std::any& event) override;
+    void on_descriptors(std::vector<Socket>&& descriptors) override;
   };
   static const detail::HandlerTable kEndsTable;
 

@@ -24,6 +24,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "linkspan/channel/handler.hpp"
 
@@ -42,12 +43,14 @@ class SharedHandler {
    public:
     using HandlerNode::channel;
     using HandlerNode::pass_active;
+    using HandlerNode::pass_descriptors;
     using HandlerNode::pass_drain;
     using HandlerNode::pass_error;
     using HandlerNode::pass_read_end;
     using HandlerNode::pass_user_event;
     using HandlerNode::pipeline;
     using HandlerNode::removed;
+    using HandlerNode::write_to_wire;
     using Handler<In, NextIn, Out, NextOut>::pass;
     using Handler<In, NextIn, Out, NextOut>::write;
   };
@@ -72,6 +75,9 @@ class SharedHandler {
   }
   virtual void on_drain(Place& place, Duration deadline) const { place.pass_drain(deadline); }
   virtual void on_user_event(Place& place, const std::any& event) const { place.pass_user_event(event); }
+  virtual void on_descriptors(Place& place, std::vector<Socket>&& descriptors) const {
+    place.pass_descriptors(std::move(descriptors));
+  }
   virtual void on_inactive(Place&, std::error_code) const {}
   virtual void on_writable_changed(Place&, bool) const {}
   virtual void on_write_closed(Place&, std::error_code) const {}
@@ -102,6 +108,9 @@ class SharedNode final : public H::Place {
   }
   void on_drain(Duration deadline) override { shared_->H::on_drain(*this, deadline); }
   void on_user_event(const std::any& event) override { shared_->H::on_user_event(*this, event); }
+  void on_descriptors(std::vector<Socket>&& descriptors) override {
+    shared_->H::on_descriptors(*this, std::move(descriptors));
+  }
   void on_inactive(std::error_code error) override { shared_->H::on_inactive(*this, error); }
   void on_writable_changed(bool writable) override { shared_->H::on_writable_changed(*this, writable); }
   void on_write_closed(std::error_code error) override { shared_->H::on_write_closed(*this, error); }
@@ -141,6 +150,7 @@ constexpr HandlerTable make_shared_table() noexcept {
   keep(kError, overrides<Base>(&H::on_error));
   keep(kDrain, overrides<Base>(&H::on_drain));
   keep(kUserEvent, overrides<Base>(&H::on_user_event));
+  keep(kDescriptors, overrides<Base>(&H::on_descriptors));
   keep(kInactive, overrides<Base>(&H::on_inactive));
   keep(kWritableChanged, overrides<Base>(&H::on_writable_changed));
   keep(kWriteClosed, overrides<Base>(&H::on_write_closed));

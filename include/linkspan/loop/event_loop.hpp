@@ -28,6 +28,7 @@
 #include "linkspan/loop/engine.hpp"
 #include "linkspan/loop/environment.hpp"
 #include "linkspan/loop/helper_threads.hpp"
+#include "linkspan/loop/pending_budget.hpp"
 
 namespace linkspan {
 
@@ -53,6 +54,10 @@ struct EventLoopOptions {
   Duration busy_poll = Duration::zero();
   std::size_t max_file_operations = 1024;    ///< at least 1; see AsyncFiles, which refuses beyond it
   std::size_t file_operations_at_once = 64;  ///< at least 1; the others wait for these
+  /// Bytes that may wait to be sent on all channels of the loop, see PendingLimits; 0: each channel has its
+  /// own bound only, and nothing is counted for the loop.
+  std::size_t max_pending_bytes = 0;
+  PendingBudget* pending_budget = nullptr;  ///< of several loops: counts, and bounds, too; outlives the loop
   const Environment* environment = &Environment::system();
   Helpers* helpers = &HelperThreads::system();  ///< for what blocks; they outlive the loop
 
@@ -182,6 +187,8 @@ class LINKSPAN_API EventLoop {
   [[nodiscard]] Engine& engine() noexcept { return *engine_; }
   /// Loop's thread; loop/async_files.hpp.
   [[nodiscard]] AsyncFiles& files();
+  /// nullptr when neither option asks for one. Any thread.
+  [[nodiscard]] PendingBudget* pending_budget() const noexcept { return pending_budget_.get(); }
   [[nodiscard]] LoopCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const LoopCounters& counters() const noexcept { return counters_; }
   /// What the loop's thread has copied; any thread.
@@ -218,6 +225,7 @@ class LINKSPAN_API EventLoop {
   bool unattended_ = false;  // a guest between two ticks, of which the second is not asked for yet
   std::unique_ptr<TimerWheel> timers_;
   std::unique_ptr<Timer> trim_timer_;
+  std::unique_ptr<PendingBudget> pending_budget_;
   std::unique_ptr<BusyPoll> busy_poll_;  // nullptr: off
   IntrusiveList<DeferredTask, DeferredTask> deferred_;
   IntrusiveList<PendingWork, PendingWork> pending_work_;
