@@ -2,15 +2,13 @@
 // Copyright The Linkspan authors
 #include "lib/transport/datagram_core.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <iterator>
 #include <utility>
 
-#include "lib/transport/socket_ops.hpp"
+#include "lib/transport/socket_system.hpp"
 #include "lib/transport/transport_core.hpp"
 #include "linkspan/base/assert.hpp"
 
@@ -169,8 +167,8 @@ void DatagramCore::continue_sending() {
     SendBatch batch;
     fill(batch);
     transport().loop().counters().system_calls.add(1);
-    const int sent =
-        send_messages(descriptor(), std::span(batch.headers).first(batch.count), options_.batched_calls);
+    const int sent = transport().sockets().send_messages(
+        descriptor(), std::span(batch.headers).first(batch.count), options_.batched_calls);
     if (sent < 0) {
       on_send_error(errno, batch.messages[0]);
       continue;
@@ -265,7 +263,7 @@ void DatagramCore::wait_for_room() {
   int descriptor = socket_.descriptor();
   if (!waiting_ && is_unix() && to.address_size() != 0) {
     // A socket that is not connected counts as writable, however full its peers are.
-    room_probe_ = make_room_probe(to);
+    room_probe_ = transport().sockets().make_room_probe(to);
     descriptor = room_probe_.descriptor();
   }
   if (waiting_ || descriptor < 0 || !wait_writable(descriptor)) {
@@ -407,7 +405,7 @@ std::size_t DatagramCore::drain_refusals() {
   std::size_t refusals = 0;
   for (std::size_t call = 0; call < kRefusalsPerTick; ++call) {
     transport().loop().counters().system_calls.add(1);
-    const std::optional<Refusal> refusal = take_refusal(descriptor());
+    const std::optional<Refusal> refusal = transport().sockets().take_refusal(descriptor());
     if (!refusal) return refusals;
     if (refusal->error == 0) continue;
     ++refusals;
@@ -421,7 +419,7 @@ std::size_t DatagramCore::drain_refusals() {
 void DatagramCore::report_error(int error) {
   if (closed_ || ending_) return;
   if (drain_refusals() == 0) {
-    if (error == 0) error = take_socket_error(descriptor());
+    if (error == 0) error = transport().sockets().take_error(descriptor());
     if (error != 0 && (is_unix() || !kHasRefusalQueue)) tell_error(error, {});
   }
   settle();
@@ -453,7 +451,7 @@ void DatagramCore::close_if_reaped() {
     mark_dirty();
     return;
   }
-  if (!path_.empty()) static_cast<void>(::unlink(path_.c_str()));
+  if (!path_.empty()) transport().sockets().remove_path(path_);
   socket_ = Socket();
   room_probe_ = Socket();
   received_.clear();
@@ -529,10 +527,12 @@ bool DatagramSocket::writable() const noexcept {
   return opened(core_).writable();
 }
 Endpoint DatagramSocket::local_endpoint() const {
-  return local_endpoint_of(opened(core_).descriptor());
+  const DatagramCore& core = opened(core_);
+  return core.transport().sockets().local_endpoint(core.descriptor());
 }
 Endpoint DatagramSocket::peer_endpoint() const {
-  return peer_endpoint_of(opened(core_).descriptor());
+  const DatagramCore& core = opened(core_);
+  return core.transport().sockets().peer_endpoint(core.descriptor());
 }
 EventLoop& DatagramSocket::loop() const noexcept {
   return opened(core_).transport().loop();

@@ -143,6 +143,29 @@ class KernelSockets final : public SocketSystem {
   ssize_t send_file(int descriptor, int file, std::uint64_t offset, std::size_t bytes) override {
     return send_from_file(descriptor, file, offset, bytes);
   }
+
+  Result<ReadyDatagramSocket> make_datagram(const Endpoint& local, const DatagramOptions& options) override {
+    return make_datagram_socket(local, options);
+  }
+  Result<ReadyDatagramSocket> adopt_datagram(Socket socket, const DatagramOptions& options) override {
+    if (socket.space() != nullptr) {
+      return Error(errc::invalid_argument, "a simulated socket needs the transport of its network");
+    }
+    return adopt_datagram_socket(std::move(socket), options);
+  }
+  Socket make_room_probe(const Endpoint& to) noexcept override { return linkspan::make_room_probe(to); }
+  int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override {
+    return linkspan::send_messages(descriptor, messages, batched);
+  }
+  int receive_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override {
+    return linkspan::receive_messages(descriptor, messages, batched);
+  }
+  std::optional<Refusal> take_refusal(int descriptor) noexcept override {
+    return linkspan::take_refusal(descriptor);
+  }
+  void add_datagram_capabilities(std::vector<std::string>& names) override {
+    linkspan::add_datagram_capabilities(names);
+  }
 };
 
 }  // namespace

@@ -121,8 +121,8 @@ bool ReadinessDatagram::receive_once(bool just_told) {
     return false;
   }
   transport().loop().counters().system_calls.add(1);
-  const int received =
-      receive_messages(descriptor(), std::span(batch.headers).first(batch.count), options().batched_calls);
+  const int received = transport().sockets().receive_messages(
+      descriptor(), std::span(batch.headers).first(batch.count), options().batched_calls);
   if (received < 0) {
     const bool nothing = errno == EAGAIN || errno == EINTR;
     // Asio does not tell errors apart from what is waited for.

@@ -24,7 +24,7 @@ ReadinessTransport::ReceiveBlock ReadinessTransport::receive_block(ReceiveClass 
 
 std::vector<std::string> ReadinessTransport::capabilities() const {
   std::vector<std::string> names{"speculative_send", "accept_batches"};
-  if (has_datagrams()) add_datagram_capabilities(names);
+  sockets().add_datagram_capabilities(names);
   return names;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// SocketSystem: what streams and listeners do to sockets: to those of the kernel, or of a simulated network.
-// A virtual call for each system call. Loop's thread.
+// SocketSystem: what streams, listeners and datagram sockets do to sockets: to those of the kernel, or of a
+// simulated network. A virtual call for each system call, of which one carries many datagrams. Loop's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "lib/transport/datagram_ops.hpp"
 #include "linkspan/base/result.hpp"
 #include "linkspan/transport/endpoint.hpp"
 #include "linkspan/transport/listener.hpp"
@@ -51,7 +53,7 @@ class SocketSystem : public SocketSpace {
   virtual void end_sending(int descriptor) noexcept = 0;
   /// What closing will do: reset the connection, or end it without waiting for the peer.
   virtual void before_close(int descriptor, bool reset) noexcept = 0;
-  /// Removes the path of a listener that closes.
+  /// Removes the path of a listener or datagram socket that closes.
   virtual void remove_path(const std::string& path) noexcept = 0;
 
   // The calls of transports over readiness. None waits for the peer; each says what the system's call says,
@@ -72,6 +74,20 @@ class SocketSystem : public SocketSpace {
   /// 0 at the end of the file; ENOSYS, EINVAL or EOPNOTSUPP: it has to be read instead.
   [[nodiscard]] virtual ssize_t send_file(int descriptor, int file, std::uint64_t offset,
                                           std::size_t bytes) = 0;
+
+  // Datagram sockets: see the functions of the same names in datagram_ops.hpp.
+
+  [[nodiscard]] virtual Result<ReadyDatagramSocket> make_datagram(const Endpoint& local,
+                                                                  const DatagramOptions& options) = 0;
+  [[nodiscard]] virtual Result<ReadyDatagramSocket> adopt_datagram(Socket socket,
+                                                                   const DatagramOptions& options) = 0;
+  [[nodiscard]] virtual Socket make_room_probe(const Endpoint& to) noexcept = 0;
+  [[nodiscard]] virtual int send_messages(int descriptor, std::span<MessageHeader> messages,
+                                          bool batched) noexcept = 0;
+  [[nodiscard]] virtual int receive_messages(int descriptor, std::span<MessageHeader> messages,
+                                             bool batched) noexcept = 0;
+  [[nodiscard]] virtual std::optional<Refusal> take_refusal(int descriptor) noexcept = 0;
+  virtual void add_datagram_capabilities(std::vector<std::string>& names) = 0;
 };
 
 /// Lives for ever.

@@ -96,14 +96,12 @@ Stream TransportCore::adopt(StreamSetup setup) {
 
 Result<DatagramSocket> TransportCore::open_datagram(const Endpoint& local, const DatagramOptions& options,
                                                     DatagramHandler& handler) {
-  if (!has_datagrams()) return Error(errc::unavailable, std::string(name()) + " has no datagram sockets");
-  return adopt(make_datagram_socket(local, options), options, handler);
+  return adopt(sockets_.make_datagram(local, options), options, handler);
 }
 
 Result<DatagramSocket> TransportCore::open_datagram(Socket socket, const DatagramOptions& options,
                                                     DatagramHandler& handler) {
-  if (!has_datagrams()) return Error(errc::unavailable, std::string(name()) + " has no datagram sockets");
-  return adopt(adopt_datagram_socket(std::move(socket), options), options, handler);
+  return adopt(sockets_.adopt_datagram(std::move(socket), options), options, handler);
 }
 
 Result<DatagramSocket> TransportCore::adopt(Result<ReadyDatagramSocket> ready, const DatagramOptions& options,

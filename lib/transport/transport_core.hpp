@@ -59,7 +59,7 @@ class TransportCore : public Transport {
   [[nodiscard]] virtual std::unique_ptr<ConnectAttempt> make_attempt(AttemptSetup setup) = 0;
   [[nodiscard]] virtual std::unique_ptr<ListenerCore> make_listener(Socket socket,
                                                                     ListenerHandler& handler) = 0;
-  /// Only called where sockets are the kernel's.
+  /// Only called where the SocketSystem has datagram sockets.
   [[nodiscard]] virtual std::unique_ptr<DatagramCore> make_datagram(DatagramSetup) { return nullptr; }
   /// Submits what was started, waits at most `timeout`, and dispatches a bounded number of events. False when
   /// there was none.
@@ -68,8 +68,6 @@ class TransportCore : public Transport {
   virtual void memory_returned() {}
   /// Nothing of the transport itself is in the kernel's hands.
   [[nodiscard]] virtual bool nothing_in_flight() const noexcept { return true; }
-
-  [[nodiscard]] bool has_datagrams() const noexcept { return &sockets_ == &kernel_sockets(); }
 
   /// For destructors of backends: deletes what is left, while the backend's own parts still exist.
   void delete_all() noexcept;

@@ -342,4 +342,32 @@ ssize_t SimMachine::send_file(int, int, std::uint64_t, std::size_t) {
   return result_of(-ENOSYS);
 }
 
+// --- datagrams: a simulated host has none
+
+Result<ReadyDatagramSocket> SimMachine::make_datagram(const Endpoint&, const DatagramOptions&) {
+  return Error(errc::unavailable, "a simulated host has no datagram sockets");
+}
+
+Result<ReadyDatagramSocket> SimMachine::adopt_datagram(Socket, const DatagramOptions&) {
+  return Error(errc::unavailable, "a simulated host has no datagram sockets");
+}
+
+Socket SimMachine::make_room_probe(const Endpoint&) noexcept {
+  return {};
+}
+
+int SimMachine::send_messages(int, std::span<MessageHeader>, bool) noexcept {
+  return static_cast<int>(result_of(-EBADF));
+}
+
+int SimMachine::receive_messages(int, std::span<MessageHeader>, bool) noexcept {
+  return static_cast<int>(result_of(-EBADF));
+}
+
+std::optional<Refusal> SimMachine::take_refusal(int) noexcept {
+  return std::nullopt;
+}
+
+void SimMachine::add_datagram_capabilities(std::vector<std::string>&) {}
+
 }  // namespace linkspan

@@ -77,6 +77,14 @@ class SimMachine final : public SocketSystem {
   ssize_t send(int descriptor, std::span<iovec> vectors, std::span<const Socket> descriptors) override;
   ssize_t send_file(int descriptor, int file, std::uint64_t offset, std::size_t bytes) override;
 
+  Result<ReadyDatagramSocket> make_datagram(const Endpoint& local, const DatagramOptions& options) override;
+  Result<ReadyDatagramSocket> adopt_datagram(Socket socket, const DatagramOptions& options) override;
+  Socket make_room_probe(const Endpoint& to) noexcept override;
+  int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override;
+  int receive_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override;
+  std::optional<Refusal> take_refusal(int descriptor) noexcept override;
+  void add_datagram_capabilities(std::vector<std::string>& names) override;
+
  private:
   [[nodiscard]] bool is_local(const Endpoint& endpoint) const noexcept;
   [[nodiscard]] std::error_code bind(SimSocket& socket, const Endpoint& endpoint, bool shared);
