@@ -3,6 +3,10 @@
 #include "linkspan/channel/server.hpp"
 
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <optional>
 #include <set>
@@ -167,6 +171,37 @@ TEST_CASE("a server that cannot listen on every loop says why, and leaves no lis
     options.endpoint = loopback();
     const Endpoint endpoint = Server::start(loops, options).value_or_throw().local_endpoint();
     options.endpoint = endpoint;
+    options.listen_on_every_loop = false;  // so it needs the address for itself
+    bool free = false;                     // the ring gives a listener back a tick later
+    for (int i = 0; i < 10'000 && !free; ++i) free = Server::start(loops, options).ok();
+    CHECK(free);
+  });
+}
+
+TEST_CASE("a server whose second listener cannot open closes the first one, and says why") {
+  on_every_transport(2, [](LoopGroup& loops) {
+    ServerOptions options = echo_options();
+    const int bound = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // finds a free port
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    REQUIRE(::bind(bound, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::getsockname(bound, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    ::close(bound);
+    options.endpoint = loopback(ntohs(address.sin_port));
+    options.listen_on_every_loop = true;
+    rlimit limit{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int next = ::dup(STDIN_FILENO);
+    REQUIRE(next >= 0);
+    ::close(next);
+    const rlimit one_more{static_cast<rlim_t>(next) + 1, limit.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &one_more) == 0);
+    const auto refused = Server::start(loops, options);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == std::errc::too_many_files_open);
     options.listen_on_every_loop = false;  // so it needs the address for itself
     bool free = false;                     // the ring gives a listener back a tick later
     for (int i = 0; i < 10'000 && !free; ++i) free = Server::start(loops, options).ok();
