@@ -108,6 +108,8 @@ class LINKSPAN_API Channel : private DeferredTask {
 
   /// The connection is open: after on_active and before on_inactive.
   [[nodiscard]] bool active() const noexcept { return active_; }
+  /// It is closed, or closes: nothing that is written now is sent.
+  [[nodiscard]] bool ended() const noexcept { return closed_ || closing_; }
   /// False above the high watermark, until the queue is at or below the low one; see on_writable_changed.
   [[nodiscard]] bool writable() const noexcept { return writable_ && !held_; }
   /// Bytes that the kernel has not taken yet, those of writes that wait, and those that other threads have
