@@ -74,6 +74,7 @@ void EmbeddedChannel::break_connection(std::error_code error) {
 
 Chain EmbeddedChannel::take_sent() {
   Chain sent = std::move(sent_);
+  taken_bytes_ += sent.size();
   if (!closed()) {
     complete_all({});
     report_progress();

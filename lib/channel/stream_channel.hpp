@@ -82,6 +82,9 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void do_abort() override;
   void do_read(bool wanted) override;
   [[nodiscard]] std::size_t unsent_bytes() const noexcept override;
+  [[nodiscard]] std::uint64_t total_sent() const noexcept override {
+    return stream_ ? stream_.sent_bytes() : 0;
+  }
   void destroy() noexcept override;
 
   void on_open() override;

@@ -623,6 +623,9 @@ void Stream::abort() {
 std::size_t Stream::queued_bytes() const noexcept {
   return opened(core_).queued_bytes();
 }
+std::uint64_t Stream::sent_bytes() const noexcept {
+  return opened(core_).sent_bytes();
+}
 bool Stream::writable() const noexcept {
   return opened(core_).writable();
 }

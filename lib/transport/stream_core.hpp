@@ -61,6 +61,7 @@ class StreamCore : public SocketCore {
   void abort();
   void abandon() noexcept;
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return queue_.begin(); }
   [[nodiscard]] bool writable() const noexcept { return writable_; }
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }  // -1 while it connects
   [[nodiscard]] Endpoint peer_endpoint() const noexcept;

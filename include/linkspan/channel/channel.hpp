@@ -115,6 +115,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// Bytes that the kernel has not taken yet, those of writes that wait, and those that other threads have
   /// given to refs.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
+  /// Bytes that the kernel has taken; 0 before on_active and after on_inactive.
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return active_ ? total_sent() : 0; }
   [[nodiscard]] virtual Endpoint local_endpoint() const = 0;
   /// Of TCP peers also in on_inactive, however the connection ended.
   [[nodiscard]] virtual Endpoint peer_endpoint() const = 0;
@@ -153,6 +155,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   virtual void do_abort() = 0;
   virtual void do_read(bool wanted) = 0;
   [[nodiscard]] virtual std::size_t unsent_bytes() const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t total_sent() const noexcept = 0;  // while it is active
   /// Deletes the channel.
   virtual void destroy() noexcept = 0;
 

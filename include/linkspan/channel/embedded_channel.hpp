@@ -69,6 +69,7 @@ class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public 
   void do_abort() override;
   void do_read(bool wanted) override { receiving_ = wanted; }
   [[nodiscard]] std::size_t unsent_bytes() const noexcept override { return sent_.size(); }
+  [[nodiscard]] std::uint64_t total_sent() const noexcept override { return taken_bytes_; }
   void destroy() noexcept override {}
 
   void deliver();
@@ -77,6 +78,7 @@ class LINKSPAN_API EmbeddedChannel final : private detail::EmbeddedLoop, public 
 
   Chain held_;  // received, not delivered
   Chain sent_;
+  std::uint64_t taken_bytes_ = 0;
   std::deque<WriteDone> completions_;
   std::vector<Socket> descriptors_;
   std::optional<std::error_code> close_error_;

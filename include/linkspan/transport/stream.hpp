@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -150,6 +151,8 @@ class LINKSPAN_API Stream {
 
   /// Bytes written that the kernel has not taken yet.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
+  /// Bytes that the kernel has taken so far.
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept;
   [[nodiscard]] bool writable() const noexcept;
   /// No address before on_open.
   [[nodiscard]] Endpoint local_endpoint() const;
