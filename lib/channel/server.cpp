@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "lib/base/log_exception.hpp"
+#include "lib/channel/accept_limits.hpp"
 #include "lib/channel/stream_channel.hpp"
 #include "lib/loop/guarded_call.hpp"
+#include "lib/transport/transport_core.hpp"
 #include "linkspan/base/log.hpp"
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/transport.hpp"
@@ -44,6 +46,9 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
  public:
   Core(EventLoop& accept_loop, LoopGroup* group, std::span<EventLoop* const> loops, ServerOptions options)
       : options_(std::move(options)), accept_loop_(accept_loop), group_(group) {
+    if (options_.max_connections_per_address != 0 || options_.max_accepts_per_second != 0) {
+      limits_ = std::make_unique<AcceptLimits>(options_);
+    }
     for (EventLoop* loop : loops) parts_.push_back(std::make_shared<Part>(*loop));
     parts_running_ = parts_.size();
   }
@@ -59,8 +64,20 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   [[nodiscard]] std::size_t connections() const noexcept {
     return connections_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] ServerCounters counters() const noexcept;
 
  private:
+  // Several loops count.
+  using SharedCounter = std::atomic<std::uint64_t>;
+  static void count(SharedCounter& counter) noexcept { counter.fetch_add(1, std::memory_order_relaxed); }
+  void count_lost() noexcept {
+    connections_.fetch_sub(1, std::memory_order_relaxed);
+    count(failed_);
+  }
+
+  // A connection that counts for its address.
+  class AddressShare;
+
   // The channels of one loop; used on its thread.
   class Part final : public ChannelOwner, public ListenerHandler, public std::enable_shared_from_this<Part> {
    public:
@@ -88,7 +105,7 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   };
 
   void begin();
-  [[nodiscard]] bool admit() noexcept;
+  [[nodiscard]] bool admit(EventLoop& loop);
   void stop_parts(Duration deadline);
   void part_finished(EventLoop& loop);
   void on_accept(Socket socket) override;
@@ -98,6 +115,13 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   LoopGroup* group_;  // nullptr: one loop
   std::vector<std::shared_ptr<Part>> parts_;
   std::atomic<std::size_t> connections_{0};
+  std::unique_ptr<AcceptLimits> limits_;  // nullptr: only the total
+  SharedCounter accepted_{0};
+  SharedCounter closed_{0};
+  SharedCounter refused_total_{0};
+  SharedCounter refused_address_{0};
+  SharedCounter refused_rate_{0};
+  SharedCounter failed_{0};
   Listener listener_;  // accept loop's thread
   Endpoint local_endpoint_;
 
@@ -150,11 +174,36 @@ void Server::Core::begin() {
 }
 
 // Whether there may be one connection more.
-bool Server::Core::admit() noexcept {
-  if (connections_.fetch_add(1, std::memory_order_relaxed) < options_.max_connections) return true;
+bool Server::Core::admit(EventLoop& loop) {
+  if (connections_.fetch_add(1, std::memory_order_relaxed) >= options_.max_connections) {
+    count(refused_total_);
+  } else if (limits_ != nullptr && !limits_->admit_rate(loop.now())) {
+    count(refused_rate_);
+  } else {
+    return true;
+  }
   connections_.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
+
+ServerCounters Server::Core::counters() const noexcept {
+  const auto value = [](const SharedCounter& counter) { return counter.load(std::memory_order_relaxed); };
+  return {value(accepted_),        value(closed_),       value(refused_total_),
+          value(refused_address_), value(refused_rate_), value(failed_)};
+}
+
+class Server::Core::AddressShare final : public ChannelOwner {
+ public:
+  AddressShare(std::shared_ptr<Part> part, const Endpoint& peer) : part_(std::move(part)), peer_(peer) {}
+  void channel_gone() noexcept override {
+    part_->core->limits_->release(peer_);
+    part_->channel_gone();
+  }
+
+ private:
+  std::shared_ptr<Part> part_;
+  Endpoint peer_;
+};
 
 Result<Endpoint> Server::Core::Part::listen(const Endpoint& endpoint, const ListenOptions& options) {
   Result<Listener> listener = Transport::of(loop).listen(endpoint, options, *this);
@@ -164,11 +213,11 @@ Result<Endpoint> Server::Core::Part::listen(const Endpoint& endpoint, const List
 }
 
 void Server::Core::Part::on_accept(Socket socket) {
-  if (core->admit()) open(std::move(socket));
+  if (core->admit(loop)) open(std::move(socket));
 }
 
 void Server::Core::on_accept(Socket socket) {
-  if (!admit()) return;  // closes it
+  if (!admit(accept_loop_)) return;  // closes it
   bool taken = false;
   try {
     std::shared_ptr<Part> part = parts_.front();
@@ -182,25 +231,41 @@ void Server::Core::on_accept(Socket socket) {
   } catch (...) {  // no memory for the task, or a policy of the group that throws
     log_exception("channel", "handing on an accepted connection");
   }
-  if (!taken) connections_.fetch_sub(1, std::memory_order_relaxed);
+  if (!taken) count_lost();
 }
 
 void Server::Core::Part::open(Socket socket) noexcept {
   // No stop has come yet: it is posted behind every connection. But the loop itself may be stopping.
   if (loop.stopping()) {
-    core->connections_.fetch_sub(1, std::memory_order_relaxed);
+    core->count_lost();
     return;
   }
+  Endpoint peer;
+  bool counted = false;
   try {
+    std::shared_ptr<ChannelOwner> owner = shared_from_this();
+    if (core->options_.max_connections_per_address != 0) {
+      peer = static_cast<TransportCore&>(Transport::of(loop)).sockets().peer_endpoint(socket.descriptor());
+      counted = core->limits_->admit_address(peer);
+      if (!counted) {
+        core->count(core->refused_address_);
+        core->connections_.fetch_sub(1, std::memory_order_relaxed);
+        return;
+      }
+      owner = std::make_shared<AddressShare>(shared_from_this(), peer);
+    }
     channels_.push_back(StreamChannel::open(loop, std::move(socket), core->options_.channel,
-                                            core->options_.initializer, shared_from_this()));
+                                            core->options_.initializer, std::move(owner)));
+    core->count(core->accepted_);
   } catch (...) {  // no memory for the channel: its connection is closed, the others go on
     log_exception("channel", "opening an accepted connection");
-    core->connections_.fetch_sub(1, std::memory_order_relaxed);
+    if (counted) core->limits_->release(peer);
+    core->count_lost();
   }
 }
 
 void Server::Core::Part::channel_gone() noexcept {
+  core->count(core->closed_);
   core->connections_.fetch_sub(1, std::memory_order_relaxed);
   if (stopping_ && channels_.empty()) finish();
 }
@@ -357,6 +422,10 @@ const Endpoint& Server::local_endpoint() const noexcept {
 
 std::size_t Server::connections() const noexcept {
   return core_->connections();
+}
+
+ServerCounters Server::counters() const noexcept {
+  return core_->counters();
 }
 
 void Server::stop(Duration deadline, unique_function<void()> done) {

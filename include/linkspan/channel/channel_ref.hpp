@@ -141,6 +141,9 @@ class LINKSPAN_API ChannelRef {
   /// As far as this thread knows; the channel may go at any time.
   [[nodiscard]] bool alive() const noexcept;
 
+  /// The channel, if it is there and this is its loop's thread; not to be kept.
+  [[nodiscard]] Channel* here() const noexcept;
+
   friend bool operator==(const ChannelRef&, const ChannelRef&) noexcept = default;
 
  private:
@@ -151,8 +154,6 @@ class LINKSPAN_API ChannelRef {
   explicit ChannelRef(std::shared_ptr<detail::ChannelState> state) noexcept : state_(std::move(state)) {}
   template <class T>
   void write_remotely(T&& message, WriteDone done, WriteToken token) const;
-  /// The channel, if it is alive and this is its thread.
-  [[nodiscard]] Channel* here() const noexcept;
 
   std::shared_ptr<detail::ChannelState> state_;
 };

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,12 @@ struct ServerOptions {
   ListenOptions listen;
   ChannelOptions channel;
   std::size_t max_connections = 65'536;  ///< further connections are closed as soon as they are accepted
+  /// Of one IP address at a time; 0: no limit of its own. Unix sockets have no address. Counted where the
+  /// connection lives, so one too many is closed there.
+  std::size_t max_connections_per_address = 0;
+  /// On average; 0: no limit. What comes faster is closed as soon as it is accepted.
+  std::size_t max_accepts_per_second = 0;
+  std::size_t accept_burst = 0;  ///< how many may come at once; 0: those of a second
   /// SO_REUSEPORT: each loop that has connections also accepts its own, on a listener of its own at the same
   /// address; no accept loop, and the group's policy is not asked. The system chooses, on Linux by a hash of
   /// both addresses, which evens out over many connections only; with a loop that stalls, those in its
@@ -34,6 +41,17 @@ struct ServerOptions {
   bool listen_on_every_loop = false;
 
   ServerOptions() = default;
+};
+
+/// What a server has done so far.
+struct ServerCounters {
+  std::uint64_t accepted = 0;  ///< connections that became channels
+  std::uint64_t closed = 0;    ///< of these
+  // Closed at once, because of the option of that name.
+  std::uint64_t refused_max_connections = 0;
+  std::uint64_t refused_max_connections_per_address = 0;
+  std::uint64_t refused_max_accepts_per_second = 0;
+  std::uint64_t failed = 0;  ///< lost before they became channels: memory, or a loop that stops
 };
 
 /// A running server. The loops have to outlive it. A listener or accept error is logged and passes.
@@ -61,6 +79,8 @@ class LINKSPAN_API Server {
   [[nodiscard]] const Endpoint& local_endpoint() const noexcept;
   /// Connections that are open now.
   [[nodiscard]] std::size_t connections() const noexcept;
+
+  [[nodiscard]] ServerCounters counters() const noexcept;
 
   /// Accepts no more and asks every channel to finish (HandlerNode::on_drain); one that is still open at the
   /// deadline is aborted. `done` is called once, when the last channel is gone, on the loop where that
