@@ -41,6 +41,7 @@ namespace {
 
 constexpr std::size_t kDataOffset = 64;
 static_assert(sizeof(PooledStorage) <= kDataOffset);
+// Of what is too large for a class: always from the heap.
 constexpr auto kHuge = static_cast<std::uint32_t>(BlockPool::kClassBytes.size());
 
 // Classes are powers of two: how many bits a size has above those of the smallest one says which it is.
@@ -62,9 +63,10 @@ std::uint32_t class_of(std::size_t size) noexcept {
   return kClassOfWidth[static_cast<std::size_t>(std::bit_width(last_byte / BlockPool::kClassBytes.front()))];
 }
 
-// An address that no other living thread has.
+// An address that no other living thread has. The model makes finding it one instruction in the shared
+// library too; a program that loads that later has room for it.
 const void* this_thread_token() noexcept {
-  static thread_local char token;
+  [[gnu::tls_model("initial-exec")]] static thread_local char token;
   return &token;
 }
 
@@ -98,6 +100,13 @@ class BlockPool::Core {
 
   Block allocate(std::size_t size) noexcept {
     const std::uint32_t size_class = class_of(size);
+    PooledStorage* storage = pop_cached(classes_[size_class]);
+    if (storage == nullptr) return allocate_slowly(size_class, size);
+    storage->revive();
+    return hand_out(*storage);
+  }
+
+  [[gnu::noinline]] Block allocate_slowly(std::uint32_t size_class, std::size_t size) noexcept {
     const std::size_t capacity = size_class == kHuge ? size : kClassBytes[size_class];
     PooledStorage* storage = take(size_class, capacity);
     // Refusal is announced only while no foreign block waits; so the block that comes next is seen to be the
@@ -111,12 +120,7 @@ class BlockPool::Core {
       drain_foreign();
       storage = take(size_class, capacity);
     }
-    ++outstanding_;
-    if (size_class != kHuge) classes_[size_class].live.add(1);
-    allocations_.add(1);
-    live_.add(capacity);
-    high_water_.raise_to(live_.get());
-    return Block(*storage);
+    return hand_out(*storage);
   }
 
   void release(PooledStorage* storage) noexcept {
@@ -146,7 +150,7 @@ class BlockPool::Core {
 
   bool collect() noexcept {
     drain_foreign();
-    return cached_.get() != 0;
+    return cached_bytes() != 0;
   }
 
   void trim() noexcept {
@@ -158,7 +162,7 @@ class BlockPool::Core {
     drain_foreign();
     for (SizeClass& size_class : classes_) {
       free_cached(size_class, size_class.unused);
-      size_class.unused = size_class.cached.get();
+      size_class.unused = size_class.cached();
     }
   }
 
@@ -174,7 +178,9 @@ class BlockPool::Core {
     }
     recycle_list(to_pointer(head & ~kRefused));
     free_all_cached();
-    const std::int64_t change = static_cast<std::int64_t>(outstanding_) - kRemainingBias;
+    std::uint64_t outstanding = 0;
+    for (const SizeClass& size_class : classes_) outstanding += size_class.live.get();
+    const std::int64_t change = static_cast<std::int64_t>(outstanding) - kRemainingBias;
     if (remaining_.fetch_add(change, std::memory_order_acq_rel) + change == 0) delete this;
   }
 
@@ -184,10 +190,10 @@ class BlockPool::Core {
   }
 
   [[nodiscard]] BlockPoolStatistics statistics() const noexcept {
-    BlockPoolStatistics now{live_.get(),        cached_.get(),   high_water_.get(),
+    BlockPoolStatistics now{live_.get(),        cached_bytes(),  high_water_.get(),
                             allocations_.get(), refusals_.get(), {}};
     for (std::size_t i = 0; i < kClassBytes.size(); ++i) {
-      now.classes[i] = {classes_[i].live.get(), classes_[i].cached.get()};
+      now.classes[i] = {classes_[i].live.get(), classes_[i].cached()};
     }
     return now;
   }
@@ -205,28 +211,43 @@ class BlockPool::Core {
     return reinterpret_cast<PooledStorage*>(bits);
   }
 
+  // What can be worked out from other counters is not counted. Seen from another thread, of two counters one
+  // may be older.
+  static std::uint64_t difference(std::uint64_t all, std::uint64_t part) noexcept {
+    return all > part ? all - part : 0;
+  }
+
   struct SizeClass {
     PooledStorage* free = nullptr;
-    Counter live;
-    Counter cached;            // in `free`
-    std::uint64_t unused = 0;  // the least of `cached` since the last trim_unused
+    Counter blocks;            // from the heap
+    Counter live;              // of these, handed out
+    std::uint64_t unused = 0;  // the least of cached() since the last trim_unused
+
+    [[nodiscard]] std::uint64_t cached() const noexcept { return difference(blocks.get(), live.get()); }
   };
 
+  [[nodiscard]] std::uint64_t cached_bytes() const noexcept { return difference(held_.get(), live_.get()); }
+
   [[nodiscard]] bool fits(std::size_t capacity) const noexcept {
-    const std::uint64_t used = live_.get() + cached_.get();
-    return capacity <= options_.budget_bytes && used <= options_.budget_bytes - capacity;
+    return held_.get() <= options_.budget_bytes - capacity;
+  }
+
+  Block hand_out(PooledStorage& storage) noexcept {
+    SizeClass& size_class = classes_[storage.size_class];
+    size_class.live.add(1);
+    size_class.unused = std::min(size_class.unused, size_class.blocks.get() - size_class.live.get());
+    allocations_.add(1);
+    live_.add(storage.capacity());
+    high_water_.raise_to(live_.get());
+    return Block(storage);
   }
 
   PooledStorage* take(std::uint32_t size_class, std::size_t capacity) noexcept {
-    if (size_class != kHuge) {
-      SizeClass& kept = classes_[size_class];
-      if (kept.free == nullptr) drain_foreign();
-      if (kept.free != nullptr) {
-        PooledStorage* storage = pop_cached(kept);
-        kept.unused = std::min(kept.unused, kept.cached.get());
-        storage->revive();
-        return storage;
-      }
+    SizeClass& kept = classes_[size_class];
+    drain_foreign();
+    if (PooledStorage* storage = pop_cached(kept)) {
+      storage->revive();
+      return storage;
     }
     if (capacity > options_.budget_bytes) return nullptr;
     if (!fits(capacity)) {
@@ -236,24 +257,28 @@ class BlockPool::Core {
     if (capacity > std::numeric_limits<std::size_t>::max() - kDataOffset) return nullptr;
     void* memory = ::operator new(kDataOffset + capacity, std::nothrow);
     if (memory == nullptr) return nullptr;
+    kept.blocks.add(1);
+    held_.add(capacity);
     return ::new (memory) PooledStorage(capacity, size_class, this);
   }
 
   // Owner's thread: a block is back.
   void recycle(PooledStorage* storage) noexcept {
-    const std::size_t capacity = storage->capacity();
-    --outstanding_;
-    live_.subtract(capacity);
-    if (storage->size_class != kHuge) classes_[storage->size_class].live.subtract(1);
-    if (storage->size_class == kHuge || cached_.get() + capacity > options_.cache_bytes) {
-      give_back_to_heap(storage);
+    SizeClass& kept = classes_[storage->size_class];
+    live_.subtract(storage->capacity());
+    kept.live.subtract(1);
+    if (cached_bytes() > options_.cache_bytes || storage->size_class == kHuge) {
+      free(storage);
       return;
     }
     poison(storage);
-    SizeClass& kept = classes_[storage->size_class];
     storage->next = std::exchange(kept.free, storage);
-    kept.cached.add(1);
-    cached_.add(capacity);
+  }
+
+  void free(PooledStorage* storage) noexcept {
+    classes_[storage->size_class].blocks.subtract(1);
+    held_.subtract(storage->capacity());
+    give_back_to_heap(storage);
   }
 
   void recycle_list(PooledStorage* list) noexcept {
@@ -266,19 +291,20 @@ class BlockPool::Core {
     recycle_list(to_pointer(foreign_.exchange(0, std::memory_order_acq_rel)));
   }
 
-  PooledStorage* pop_cached(SizeClass& kept) noexcept {
-    PooledStorage* storage = std::exchange(kept.free, kept.free->next);
-    kept.cached.subtract(1);
-    cached_.subtract(storage->capacity());
+  // nullptr: none is cached.
+  static PooledStorage* pop_cached(SizeClass& kept) noexcept {
+    PooledStorage* storage = kept.free;
+    if (storage == nullptr) return nullptr;
+    kept.free = storage->next;
     unpoison(storage);
     return storage;
   }
   void free_cached(SizeClass& kept, std::uint64_t blocks) noexcept {
-    for (; blocks != 0; --blocks) give_back_to_heap(pop_cached(kept));
+    for (; blocks != 0; --blocks) free(pop_cached(kept));
   }
   void free_all_cached() noexcept {
     for (SizeClass& kept : classes_) {
-      free_cached(kept, kept.cached.get());
+      free_cached(kept, kept.cached());
       kept.unused = 0;
     }
   }
@@ -304,10 +330,9 @@ class BlockPool::Core {
 
   BlockPoolOptions options_;
   std::atomic<const void*> owner_;
-  std::array<SizeClass, kClassBytes.size()> classes_;
-  std::size_t outstanding_ = 0;
-  Counter live_;
-  Counter cached_;
+  std::array<SizeClass, kClassBytes.size() + 1> classes_;  // and kHuge
+  Counter held_;                                           // from the heap, handed out or cached
+  Counter live_;                                           // of these, handed out
   Counter high_water_;
   Counter allocations_;
   Counter refusals_;
