@@ -24,7 +24,6 @@ class TransportCore;
 
 class Connector {
  public:
-  /// `options` are the stream's.
   Connector(StreamCore& stream, std::vector<Endpoint> peers, const StreamOptions& options);
 
   /// The outcome is there when this returns, or the stream is marked dirty when it is.
@@ -43,6 +42,8 @@ class Connector {
     return outcome;
   }
 
+  [[nodiscard]] const StreamOptions& options() const noexcept { return options_; }
+
   /// Gives up what is in flight; there is no outcome then.
   void cancel() noexcept;
 
@@ -59,7 +60,7 @@ class Connector {
 
   StreamCore& stream_;
   TransportCore& transport_;
-  const StreamOptions& options_;
+  const StreamOptions options_;
   const std::vector<Endpoint> peers_;
   std::size_t next_ = 0;                                // of peers_
   IntrusiveList<ConnectAttempt, AttemptTag> attempts_;  // in flight

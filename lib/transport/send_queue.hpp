@@ -71,6 +71,17 @@ class SendQueue {
     in_flight_.remove(bytes);
     return std::move(chain_);
   }
+  /// The next `bytes` are all that is queued, one slice of memory.
+  [[nodiscard]] bool is_one_slice(std::size_t bytes) const noexcept {
+    return bytes == bytes_ && chain_.slice_count() == 1 && parts_.empty();
+  }
+  /// And have been sent. Returns it.
+  Slice accepted_slice() noexcept {
+    begin_ += bytes_;
+    in_flight_.remove(static_cast<std::size_t>(bytes_));
+    bytes_ = 0;
+    return chain_.pop_front();
+  }
   /// Empties the queue: the memory that was not sent.
   [[nodiscard]] Chain take_unsent() noexcept;
 

@@ -21,15 +21,22 @@ namespace linkspan {
 StreamCore::StreamCore(TransportCore& transport, StreamSetup setup)
     : SocketCore(transport),
       handler_(&setup.handler),
-      options_(setup.options),
       socket_(std::move(setup.socket)),
-      connected_(setup.peers.empty() && !setup.error),
-      broken_(setup.error) {
-  if (connected_) {
+      high_watermark_bytes_(setup.options.high_watermark_bytes),
+      low_watermark_bytes_(setup.options.low_watermark_bytes),
+      linger_(setup.options.linger),
+      receive_descriptors_(static_cast<std::uint32_t>(
+          std::min(setup.options.receive_descriptors, DescriptorMessage::kDescriptorsMost))) {
+  if (setup.error) {
+    broken_ = setup.error;
+    set(kBroken);
+  } else if (setup.peers.empty()) {
+    set(kConnected);
     limit_descriptors();
     peer_.remember(transport.sockets().peer_endpoint(descriptor()));
   }
-  if (!setup.peers.empty()) connector_ = std::make_unique<Connector>(*this, std::move(setup.peers), options_);
+  if (!setup.peers.empty())
+    connector_ = std::make_unique<Connector>(*this, std::move(setup.peers), setup.options);
   mark_dirty();
 }
 
@@ -51,23 +58,27 @@ void StreamCore::mark_dirty() noexcept {
 void StreamCore::start_read() {
   assert_open();
   LINKSPAN_ASSERT(pauses_ != 0, "each start_read answers one pause; a stream starts paused");
-  if (--pauses_ == 0) mark_dirty();
+  if (--pauses_ != 0) return;
+  clear(kPaused);
+  mark_dirty();
 }
 
 void StreamCore::pause_read() {
   assert_open();
-  if (++pauses_ == 1) mark_dirty();
+  if (++pauses_ != 1) return;
+  set(kPaused);
+  mark_dirty();
 }
 
 std::error_code StreamCore::write_refusal() const noexcept {
-  if (aborting_ || ending_) return make_error_code(errc::cancelled);
-  if (broken_) return broken_;
-  if (shutdown_requested_) return make_error_code(errc::shut_down);
+  if (is(kAborting | kEnding)) return make_error_code(errc::cancelled);
+  if (is(kBroken)) return broken_;
+  if (is(kShutdownRequested)) return make_error_code(errc::shut_down);
   return {};
 }
 
 void StreamCore::note_queued() noexcept {
-  if (queue_.bytes() > options_.high_watermark_bytes) writable_ = false;
+  if (queue_.bytes() > high_watermark_bytes_) set(kUnwritable);
 }
 
 // On top of write_refusal.
@@ -87,7 +98,9 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
 }
 
 void StreamCore::write(Chain&& data, WriteCompletion&& completion) {
-  if (completion || data.empty() || write_refusal()) return write(std::move(data), {}, std::move(completion));
+  if (completion || data.empty() || is(kRefusesWrites)) {
+    return write(std::move(data), {}, std::move(completion));
+  }
   assert_open();
   queue_.append(std::move(data), descriptor());
   note_queued();
@@ -102,7 +115,7 @@ void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCom
   const bool empty = data.empty() || refused;
   if (completion) writes_.reserve_one();  // what may throw comes first
   if (refused) {
-    released_.append(std::move(data));  // a borrow's completion must not run inside this call
+    aside().released.append(std::move(data));  // a borrow's completion must not run inside this call
     descriptors.clear();
   } else {
     queue_.append(std::move(data), std::move(descriptors), descriptor());
@@ -119,12 +132,12 @@ void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCom
 void StreamCore::receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {
   assert_open();
   LINKSPAN_ASSERT(size <= memory.size(), "what is received fits into the memory");
-  received_.add_memory(std::move(memory), size, std::move(completion));
+  aside().received.add_memory(std::move(memory), size, std::move(completion));
   mark_dirty();
 }
 
 std::span<std::byte> StreamCore::receive_memory() noexcept {
-  return reading() ? received_.target() : std::span<std::byte>();
+  return aside_ != nullptr && reading() ? aside_->received.target() : std::span<std::byte>();
 }
 
 void StreamCore::write_file(FileRange&& range, WriteCompletion&& completion) {
@@ -146,45 +159,45 @@ void StreamCore::write_file(FileRange&& range, WriteCompletion&& completion) {
 void StreamCore::flush() {
   assert_open();
   // Before on_open nothing is sent, since nothing may be reported; then it goes in the same tick anyway.
-  if (recording_ || sending_ || !open_reported_ || !send_wanted()) return;
+  if (is(kRecording) || sending_ || !is(kOpenReported) || !send_wanted()) return;
   // Results are recorded, not reported: no callback runs inside a call.
-  recording_ = true;
+  set(kRecording);
   start_send();
   submit_sends();
-  recording_ = false;
+  clear(kRecording);
   mark_dirty();
 }
 
 void StreamCore::shutdown_write() {
   assert_open();
-  shutdown_requested_ = true;
+  set(kShutdownRequested);
   mark_dirty();
 }
 
 void StreamCore::close(Duration deadline) {
   assert_open();
-  if (closing_ || aborting_) return;
-  closing_ = true;
-  shutdown_requested_ = true;
+  if (is(kClosing | kAborting)) return;
+  set(kClosing);
+  set(kShutdownRequested);
   start_deadline(deadline);
   mark_dirty();
 }
 
 void StreamCore::abort() {
   assert_open();
-  aborting_ = true;
+  set(kAborting);
   mark_dirty();
 }
 
 void StreamCore::abandon() noexcept {
   handler_ = nullptr;
   handle_ = nullptr;
-  aborting_ = true;
+  set(kAborting);
   mark_dirty();
 }
 
 void StreamCore::stop() noexcept {
-  aborting_ = true;
+  set(kAborting);
   mark_dirty();
 }
 
@@ -192,33 +205,39 @@ void StreamCore::stop() noexcept {
 // --------------------------------------------------------------------------------
 
 void StreamCore::service() {
-  if (closed_) return;
-  if (open_reported_) {
+  if (!ordinary()) return service_rest();
+  update_receive(!is(kPaused));
+  continue_sending();
+}
+
+void StreamCore::service_rest() {
+  if (is(kClosed)) return;
+  if (is(kOpenReported)) {
     report_progress();
   } else {
     release();  // of what was refused; completions come after on_open
   }
-  if (aborting_ && !ending_) finish(make_error_code(errc::aborted), true);
-  if (ending_) {
+  if (is(kAborting) && !is(kEnding)) finish(make_error_code(errc::aborted), true);
+  if (is(kEnding)) {
     close_if_reaped();
     return;
   }
-  if (!connected_) {
-    if (broken_) {
+  if (!is(kConnected)) {
+    if (is(kBroken)) {
       fail_to_open(broken_);
     } else {
       connect();
     }
-    if (!connected_ || ending_) return;
+    if (!is(kConnected) || is(kEnding)) return;
   }
-  if (!open_reported_) {
-    open_reported_ = true;
-    if (!closing_) deadline_.reset();  // that of connecting
+  if (!is(kOpenReported)) {
+    set(kOpenReported);
+    if (!is(kClosing)) deadline_.reset();  // that of connecting
     if (handler_ != nullptr) handler_->on_open();
   }
-  if (received_.has_work() || receive_ended_ || closing_ || broken_) {
+  if (is(kReceiveEnded | kClosing | kBroken) || (aside_ != nullptr && aside_->received.has_work())) {
     deliver();
-    if (ending_) return;
+    if (is(kEnding)) return;
   }
   update_receive(receive_wanted());
   continue_sending();
@@ -226,152 +245,172 @@ void StreamCore::service() {
 
 void StreamCore::connect() {
   if (!connector_->started()) {
-    if (!closing_) start_deadline(options_.connect_timeout);
+    if (!is(kClosing)) start_deadline(connector_->options().connect_timeout);
     connector_->start();
   }
   std::optional<Connector::Outcome> outcome = connector_->take_outcome();
   if (!outcome) return;
-  connector_.reset();
+  const std::unique_ptr<Connector> connector = std::move(connector_);
   if (outcome->error) return fail_to_open(outcome->error);
   socket_ = std::move(outcome->socket);
-  if (const Status status = transport().sockets().set_connected_options(descriptor(), options_.socket);
+  if (const Status status =
+          transport().sockets().set_connected_options(descriptor(), connector->options().socket);
       !status) {
     log(LogLevel::warning, "transport", status.error().message());
     return fail_to_open(status.error().code);
   }
   limit_descriptors();
   peer_.remember(outcome->peer);
-  connected_ = true;
+  set(kConnected);
 }
 
 Endpoint StreamCore::peer_endpoint() const noexcept {
   Endpoint remembered = peer_.endpoint();
-  if (remembered.family() != AF_UNSPEC || !connected_) return remembered;
+  if (remembered.family() != AF_UNSPEC || !is(kConnected)) return remembered;
   return transport().sockets().peer_endpoint(descriptor());
 }
 
 void StreamCore::limit_descriptors() noexcept {
-  std::size_t& descriptors = options_.receive_descriptors;
-  if (descriptors != 0 && !transport().sockets().local_endpoint(descriptor()).is_unix()) descriptors = 0;
-  descriptors = std::min(descriptors, DescriptorMessage::kDescriptorsMost);
+  if (receive_descriptors_ != 0 && !transport().sockets().local_endpoint(descriptor()).is_unix()) {
+    receive_descriptors_ = 0;
+  }
 }
 
 void StreamCore::continue_sending() {
-  if (closed_ || ending_) return;
+  if (is(kClosed | kEnding)) return;
   if (!sending_ && send_wanted()) start_send();
   settle();
 }
 
 bool StreamCore::receive_wanted() const noexcept {
   // A stream that closes goes on receiving, and discards, so that its peer can finish.
-  return connected_ && !ending_ && !aborting_ && !receive_ended_ && (pauses_ == 0 || closing_);
+  constexpr Flags kDecisive = kConnected | kEnding | kAborting | kReceiveEnded;
+  return (flags_ & kDecisive) == kConnected && (!is(kPaused) || is(kClosing));
 }
 
 bool StreamCore::nothing_unread() const noexcept {
-  if (closing_) return true;
-  return received_.nothing_held() &&
-         (receive_ended_ || transport().sockets().unread_bytes(descriptor()) == 0);
+  if (is(kClosing)) return true;
+  return (aside_ == nullptr || aside_->received.nothing_held()) &&
+         (is(kReceiveEnded) || transport().sockets().unread_bytes(descriptor()) == 0);
 }
 
 void StreamCore::decide() {
-  if (closed_ || ending_ || recording_) return;
+  if (is(kClosed | kEnding | kRecording)) return;
   complete_writes();
-  if (broken_ && !sending_) tell_break();
-  if (closed_ || ending_) return;
-  if (connected_ && shutdown_requested_ && !shutdown_done_ && !broken_ && queue_.empty() && !sending_) {
-    shutdown_done_ = true;
+  if (is(kBroken) && !sending_) tell_break();
+  if (is(kClosed | kEnding)) return;
+  if (is(kConnected) && is(kShutdownRequested) && !is(kShutdownDone) && !is(kBroken) && queue_.empty() &&
+      !sending_) {
+    set(kShutdownDone);
     transport().sockets().end_sending(descriptor());
   }
-  if (shutdown_done_ && closing_ && !lingering_) {
-    lingering_ = true;
-    start_deadline(options_.linger);
+  if (is(kShutdownDone) && is(kClosing) && !is(kLingering)) {
+    set(kLingering);
+    start_deadline(linger_);
   }
-  if (aborting_) {
+  if (is(kAborting)) {
     finish(make_error_code(errc::aborted), true);
-  } else if (broken_ && broken_ != errc::connection_lost) {
+  } else if (is(kBroken) && broken_ != errc::connection_lost) {
     // Our own failure, in the middle of the data: only a reset keeps the peer from taking it for the end. A
     // send that waits for the peer to read would not come back by itself.
     finish(broken_, true);
-  } else if (broken_ && !sending_ && nothing_unread() && receive_stopped()) {
+  } else if (is(kBroken) && !sending_ && nothing_unread() && receive_stopped()) {
     finish(broken_, false);
-  } else if (shutdown_done_ && (end_reported_ || (closing_ && receive_ended_))) {
+  } else if (is(kShutdownDone) && (is(kEndReported) || (is(kClosing) && is(kReceiveEnded)))) {
     finish({}, false);
   }
 }
 
 void StreamCore::deliver() {
-  received_.complete_refused();
-  // Receives of no bytes use nothing up: completions that ask for more of them must not keep the loop here.
-  std::size_t empty_ones = Stream::kReceivesMost;
-  while (reading() && handler_ != nullptr) {
-    if (received_.next_memory_is_empty() && empty_ones-- == 0) break;
-    if (!received_.deliver_one(*handler_)) break;
-  }
-  if (closing_) {
-    received_.drop_held();
-    if (!memory_in_kernel_) received_.fail_memory(make_error_code(errc::cancelled));
-  }
-  if (reading() && received_.nothing_held() && receive_ended_) {
-    received_.fail_memory(broken_ ? broken_ : make_error_code(errc::truncated));
-  }
-  if (reading() && received_.idle() && receive_ended_ && !end_reported_ && !broken_) {
-    end_reported_ = true;
+  if (aside_ != nullptr) deliver_from(aside_->received);
+  if (reading() && is(kReceiveEnded) && !is(kEndReported | kBroken) && received_idle()) {
+    set(kEndReported);
     if (handler_ != nullptr) handler_->on_end();
   }
   settle();
+}
+
+void StreamCore::deliver_from(ReceiveQueue& received) {
+  received.complete_refused();
+  // Receives of no bytes use nothing up: completions that ask for more of them must not keep the loop here.
+  std::size_t empty_ones = Stream::kReceivesMost;
+  while (reading() && handler_ != nullptr) {
+    if (received.next_memory_is_empty() && empty_ones-- == 0) break;
+    if (!received.deliver_one(*handler_)) break;
+  }
+  if (is(kClosing)) {
+    received.drop_held();
+    if (!memory_in_kernel_) received.fail_memory(make_error_code(errc::cancelled));
+  }
+  if (reading() && received.nothing_held() && is(kReceiveEnded)) {
+    received.fail_memory(is(kBroken) ? broken_ : make_error_code(errc::truncated));
+  }
 }
 
 // --- the backend's reports
 // -----------------------------------------------------------------------------------------
 
 void StreamCore::fail_to_open(std::error_code error) {
-  if (closed_ || ending_) return;
+  if (is(kClosed | kEnding)) return;
   broken_ = error;
-  write_closed_reported_ = true;  // it never was open
+  set(kBroken | kWriteClosedReported);  // it never was open
   finish(error, false);
 }
 
-void StreamCore::report_received(Chain&& data, std::vector<Socket>&& descriptors) {
+void StreamCore::report_received(Chain&& data) {
   transport().loop().counters().bytes_received.add(data.size());
-  if (closed_ || ending_ || aborting_ || closing_ || handler_ == nullptr) {
-    data.clear();
-    descriptors.clear();
-  } else if (reading() && received_.idle() && descriptors.empty()) {
+  if (!is(kNotReading | kClosed) && received_idle()) {
     handler_->on_read(std::move(data));
   } else {
-    received_.hold(std::move(data), std::move(descriptors));
+    hold(std::move(data), {});
+  }
+}
+
+void StreamCore::report_received(Chain&& data, std::vector<Socket>&& descriptors) {
+  if (descriptors.empty()) return report_received(std::move(data));
+  transport().loop().counters().bytes_received.add(data.size());
+  hold(std::move(data), std::move(descriptors));
+}
+
+void StreamCore::hold(Chain&& data, std::vector<Socket>&& descriptors) {
+  if (is(kClosed | kEnding | kAborting | kClosing)) {
+    data.clear();
+    descriptors.clear();
+  } else {
+    aside().received.hold(std::move(data), std::move(descriptors));
     if (reading()) deliver();
   }
 }
 
 void StreamCore::report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors) {
   transport().loop().counters().bytes_received.add(bytes);
-  if (!descriptors.empty()) received_.hold(Chain(), std::move(descriptors));
-  received_.received_into(bytes);
-  if (!closed_ && !ending_ && reading()) deliver();
+  ReceiveQueue& received = aside_->received;  // the memory is there, so it is
+  if (!descriptors.empty()) received.hold(Chain(), std::move(descriptors));
+  received.received_into(bytes);
+  if (!is(kClosed | kEnding) && reading()) deliver();
 }
 
 void StreamCore::report_receive_end() {
-  if (closed_ || ending_) return;
-  receive_ended_ = true;
+  if (is(kClosed | kEnding)) return;
+  set(kReceiveEnded);
   deliver();
-  if (!closed_ && !ending_) update_receive(false);
+  if (!is(kClosed | kEnding)) update_receive(false);
 }
 
 void StreamCore::report_receive_error(int error) {
-  if (closed_ || ending_) return;
-  receive_ended_ = true;
+  if (is(kClosed | kEnding)) return;
+  set(kReceiveEnded);
   report_broken(error);
 }
 
 void StreamCore::report_receive_failure(std::error_code error) {
-  if (closed_ || ending_) return;
+  if (is(kClosed | kEnding)) return;
   log(LogLevel::warning, "transport",
       "a stream breaks: not all descriptors of a message could be received, "
       "StreamOptions::receive_descriptors "
       "is " +
-          std::to_string(options_.receive_descriptors) + ": " + error.message());
-  receive_ended_ = true;
+          std::to_string(receive_descriptors_) + ": " + error.message());
+  set(kReceiveEnded);
   break_with(error);
 }
 
@@ -386,13 +425,16 @@ void StreamCore::report_no_buffer() noexcept {
 void StreamCore::report_sent(std::size_t bytes) {
   transport().loop().counters().bytes_sent.add(bytes);
   progress_ += bytes;
-  Chain sent = queue_.accepted(bytes);
-  if (!writable_ && queue_.bytes() <= options_.low_watermark_bytes) {
-    writable_ = true;
-    report_writable_ = true;
+  if (!is(kRecording) && queue_.is_one_slice(bytes)) {
+    queue_.accepted_slice();  // released by the end of this statement
+    note_sent();
+    report_progress();
+    return;
   }
-  if (recording_) {
-    released_.append(std::move(sent));
+  Chain sent = queue_.accepted(bytes);
+  note_sent();
+  if (is(kRecording)) {
+    aside().released.append(std::move(sent));
   } else {
     sent.clear();
     report_progress();
@@ -404,8 +446,9 @@ void StreamCore::report_send_error(int error) {
 }
 
 void StreamCore::break_with(std::error_code error) {
-  if (closed_ || ending_) return;
-  if (!broken_) broken_ = error;
+  if (is(kClosed | kEnding)) return;
+  if (!is(kBroken)) broken_ = error;
+  set(kBroken);
   settle();
 }
 
@@ -431,11 +474,6 @@ StreamCore::SendStep StreamCore::send_step() {
   return SendStep::stopped;
 }
 
-void StreamCore::operation_finished() {
-  LINKSPAN_ASSERT(operations_ != 0, "each operation finishes once");
-  if (--operations_ == 0 && ending_) mark_dirty();
-}
-
 // Memory goes first: its owners may want it back at once.
 void StreamCore::tell_progress() {
   release();
@@ -443,16 +481,16 @@ void StreamCore::tell_progress() {
     const std::size_t bytes = std::exchange(progress_, 0);
     if (handler_ != nullptr) handler_->on_write_progress(bytes);
   }
-  if (!closed_) complete_writes();
-  if (report_writable_) {
-    report_writable_ = false;
-    if (handler_ != nullptr && !aborting_ && writable_) handler_->on_writable();
+  if (!is(kClosed)) complete_writes();
+  if (is(kReportWritable)) {
+    clear(kReportWritable);
+    if (handler_ != nullptr && !is(kAborting | kUnwritable)) handler_->on_writable();
   }
 }
 
 void StreamCore::release() {
-  if (released_.empty()) return;
-  Chain gone = std::move(released_);
+  if (nothing_to_release()) return;
+  Chain gone = std::move(aside_->released);
   gone.clear();
 }
 
@@ -482,8 +520,8 @@ void StreamCore::fail_writes(std::error_code error) {
 
 void StreamCore::tell_break() {
   fail_writes(broken_);
-  if (write_closed_reported_) return;
-  write_closed_reported_ = true;
+  if (is(kWriteClosedReported)) return;
+  set(kWriteClosedReported);
   if (handler_ != nullptr) handler_->on_write_closed(broken_);
 }
 
@@ -491,9 +529,9 @@ void StreamCore::tell_break() {
 // ---------------------------------------------------------------------------------------------------------
 
 void StreamCore::finish(std::error_code error, bool with_reset) {
-  ending_ = true;
+  set(kEnding);
   end_error_ = error;
-  end_with_reset_ = with_reset;
+  if (with_reset) set(kEndWithReset);
   deadline_.reset();
   if (connector_ != nullptr) std::exchange(connector_, nullptr)->cancel();
   if (socket_) cancel_operations();
@@ -501,28 +539,30 @@ void StreamCore::finish(std::error_code error, bool with_reset) {
 }
 
 void StreamCore::close_if_reaped() {
-  if (closed_ || !ending_ || operations_ != 0) return;
+  if (is(kClosed) || !is(kEnding) || operations_ != 0) return;
   report_progress();
   const std::error_code cancelled = make_error_code(errc::cancelled);
-  if (broken_ && broken_ == end_error_ && !aborting_) {
+  if (is(kBroken) && broken_ == end_error_ && !is(kAborting)) {
     tell_break();
   } else {
-    fail_writes(aborting_ ? cancelled : end_error_);
+    fail_writes(is(kAborting) ? cancelled : end_error_);
   }
-  received_.complete_refused();
-  received_.fail_memory(aborting_ || !end_error_ ? cancelled : end_error_);
+  if (aside_ != nullptr) {
+    aside_->received.complete_refused();
+    aside_->received.fail_memory(is(kAborting) || !end_error_ ? cancelled : end_error_);
+  }
   // Of a completion, or a release: refused, and over before on_closed.
-  if (!writes_.empty() || received_.memory_waits() || !released_.empty()) {
+  if (!writes_.empty() || !nothing_to_release() || (aside_ != nullptr && aside_->received.memory_waits())) {
     mark_dirty();
     return;
   }
   if (socket_) {
     forget_descriptor();
-    transport().sockets().before_close(descriptor(), end_with_reset_);
+    transport().sockets().before_close(descriptor(), is(kEndWithReset));
     socket_.close();
   }
-  received_.drop_held();
-  closed_ = true;
+  if (aside_ != nullptr) aside_->received.drop_held();
+  set(kClosed);
   Chain unsent = queue_.take_unsent();
   transport().bury(*this);
   if (handle_ != nullptr) std::exchange(handle_, nullptr)->core_ = nullptr;
@@ -539,10 +579,10 @@ void StreamCore::start_deadline(Duration deadline) {
 }
 
 void StreamCore::deadline_passed() {
-  if (closed_ || ending_) return;
-  if (!connected_ && !closing_) {
+  if (is(kClosed | kEnding)) return;
+  if (!is(kConnected | kClosing)) {  // neither
     fail_to_open(make_error_code(errc::timed_out));
-  } else if (shutdown_done_) {
+  } else if (is(kShutdownDone)) {
     finish({}, false);  // everything was sent; the peer only did not end its own side in time
   } else {
     finish(make_error_code(errc::timed_out), true);

@@ -24,6 +24,8 @@
 #include "lib/transport/receive_queue.hpp"
 #include "lib/transport/send_queue.hpp"
 #include "lib/transport/socket_core.hpp"
+#include "linkspan/base/assert.hpp"
+#include "linkspan/base/clock.hpp"
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/loop/timer.hpp"
@@ -62,7 +64,7 @@ class StreamCore : public SocketCore {
   void abandon() noexcept;
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return static_cast<std::size_t>(queue_.bytes()); }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return queue_.begin(); }
-  [[nodiscard]] bool writable() const noexcept { return writable_; }
+  [[nodiscard]] bool writable() const noexcept { return !is(kUnwritable); }
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }  // -1 while it connects
   [[nodiscard]] Endpoint peer_endpoint() const noexcept;
 
@@ -97,17 +99,18 @@ class StreamCore : public SocketCore {
   /// report_received_into; a backend that has given it to the kernel sets memory_in_kernel_ until it is back.
   [[nodiscard]] std::span<std::byte> receive_memory() noexcept;
   /// How many descriptors a message may bring; 0: none are received.
-  [[nodiscard]] std::size_t receive_descriptors() const noexcept { return options_.receive_descriptors; }
+  [[nodiscard]] std::size_t receive_descriptors() const noexcept { return receive_descriptors_; }
   /// There is something to send, and it may be sent. Any report can change it.
   [[nodiscard]] bool send_wanted() const noexcept {
-    return !queue_.empty() && connected_ && !ending_ && !aborting_ && !broken_;
+    return (flags_ & (kConnected | kEnding | kAborting | kBroken)) == kConnected && !queue_.empty();
   }
-  [[nodiscard]] bool ending() const noexcept { return ending_; }
+  [[nodiscard]] bool ending() const noexcept { return is(kEnding); }
   void mark_dirty() noexcept;
 
   // What a backend reports. Each may run callbacks; afterwards the stream may be closed (but is still there).
 
-  void report_received(Chain&& data, std::vector<Socket>&& descriptors = {});
+  void report_received(Chain&& data);
+  void report_received(Chain&& data, std::vector<Socket>&& descriptors);
   /// `bytes` were received into receive_memory().
   void report_received_into(std::size_t bytes, std::vector<Socket>&& descriptors = {});
   void report_receive_end();
@@ -131,7 +134,10 @@ class StreamCore : public SocketCore {
   void report_broken(int error);
   /// A kernel operation has come back: the last one lets a stream that ends be closed.
   void operation_started() noexcept { ++operations_; }
-  void operation_finished();
+  void operation_finished() {
+    LINKSPAN_ASSERT(operations_ != 0, "each operation finishes once");
+    if (--operations_ == 0 && ending()) mark_dirty();
+  }
   void continue_sending();
 
   /// A send is in the kernel's hands: queued slices must stay, and what it did is not known yet.
@@ -143,6 +149,51 @@ class StreamCore : public SocketCore {
   friend class Stream;
   friend class Connector;
   friend class ConnectAttempt;
+
+  // One word, since the common paths ask for many of them at once.
+  using Flags = std::uint32_t;
+  enum Flag : Flags {
+    kConnected = 1U << 0U,
+    kOpenReported = 1U << 1U,
+    kUnwritable = 1U << 2U,
+    kReportWritable = 1U << 3U,
+    kShutdownRequested = 1U << 4U,
+    kShutdownDone = 1U << 5U,
+    kBroken = 1U << 6U,  // broken_ says why nothing can be sent any more
+    kWriteClosedReported = 1U << 7U,
+    kPaused = 1U << 8U,
+    kReceiveEnded = 1U << 9U,  // nothing more comes from the kernel
+    kEndReported = 1U << 10U,
+    kClosing = 1U << 11U,
+    kLingering = 1U << 12U,  // it closes, and has ended the sending side
+    kAborting = 1U << 13U,
+    kEnding = 1U << 14U,  // operations are being reaped; on_closed comes next
+    kEndWithReset = 1U << 15U,
+    kClosed = 1U << 16U,
+    kRecording = 1U << 17U,  // flush() runs: what happens is reported by service()
+  };
+  static constexpr Flags kNotReading = kPaused | kClosing | kAborting | kEnding;
+  static constexpr Flags kRefusesWrites = kAborting | kEnding | kBroken | kShutdownRequested;
+  static constexpr Flags kUndecided = kBroken | kShutdownRequested | kAborting;
+
+  /// Any of them.
+  [[nodiscard]] bool is(Flags flags) const noexcept { return (flags_ & flags) != 0; }
+  void set(Flags flags) noexcept { flags_ |= flags; }
+  void clear(Flags flags) noexcept { flags_ &= ~flags; }
+
+  /// What most streams never need, and idle ones should not hold.
+  struct Aside {
+    Chain released;         // accepted or refused, to be released outside of calls
+    ReceiveQueue received;  // not delivered yet
+  };
+  [[nodiscard]] Aside& aside() {
+    if (aside_ == nullptr) aside_ = std::make_unique<Aside>();
+    return *aside_;
+  }
+  [[nodiscard]] bool nothing_to_release() const noexcept {
+    return aside_ == nullptr || aside_->released.empty();
+  }
+  [[nodiscard]] bool received_idle() const noexcept { return aside_ == nullptr || aside_->received.idle(); }
 
   struct PendingWrite {
     std::uint64_t begin = 0;  // position in the stream, of its first byte
@@ -159,12 +210,24 @@ class StreamCore : public SocketCore {
   [[nodiscard]] std::error_code descriptor_refusal(const Chain& data,
                                                    const std::vector<Socket>& descriptors) const noexcept;
   void note_queued() noexcept;
+  void note_sent() noexcept {
+    if (!is(kUnwritable) || queue_.bytes() > low_watermark_bytes_) return;
+    clear(kUnwritable);
+    set(kReportWritable);
+  }
+  /// An open stream of which nothing is to be reported, delivered or decided.
+  [[nodiscard]] bool ordinary() const noexcept {
+    constexpr Flags kOpen = kConnected | kOpenReported;
+    constexpr Flags kDecisive = kOpen | kReportWritable | kReceiveEnded | kClosing | kEnding | kUndecided;
+    return (flags_ & kDecisive) == kOpen && progress_ == 0 && writes_.empty() && aside_ == nullptr;
+  }
+  void service_rest();
   void connect();
   void limit_descriptors() noexcept;
   void fail_to_open(std::error_code error);
   /// Runs the callbacks for what has been accepted.
   void report_progress() {
-    if (!released_.empty() || progress_ != 0 || report_writable_ || !writes_.empty()) tell_progress();
+    if (progress_ != 0 || is(kReportWritable) || !writes_.empty() || !nothing_to_release()) tell_progress();
   }
   void tell_progress();
   /// Releases what was accepted, or refused.
@@ -174,11 +237,13 @@ class StreamCore : public SocketCore {
   void tell_break();
   void complete_writes();
   void fail_writes(std::error_code error);
+  void hold(Chain&& data, std::vector<Socket>&& descriptors);
   void deliver();
+  void deliver_from(ReceiveQueue& received);
   /// Decides what can be decided; every path that changes something ends here. After flush() service() does
   /// it.
   void settle() {
-    if (!writes_.empty() || broken_ || shutdown_requested_ || aborting_) decide();
+    if (is(kUndecided) || !writes_.empty()) decide();
   }
   void decide();
   void finish(std::error_code error, bool with_reset);
@@ -186,43 +251,26 @@ class StreamCore : public SocketCore {
   void start_deadline(Duration deadline);
   void deadline_passed();
   [[nodiscard]] bool nothing_unread() const noexcept;
-  [[nodiscard]] bool reading() const noexcept { return pauses_ == 0 && !closing_ && !aborting_ && !ending_; }
+  [[nodiscard]] bool reading() const noexcept { return !is(kNotReading); }
 
   StreamHandler* handler_;    // nullptr once the owner has let go
   Stream* handle_ = nullptr;  // the owner's, told when this goes
-  StreamOptions options_;
   Socket socket_;
-  PeerAddress peer_;
-
+  Flags flags_ = kPaused;
   std::uint32_t pauses_ = 1;
-  bool connected_ : 1;
-  bool open_reported_ : 1 = false;
-  bool writable_ : 1 = true;
-  bool report_writable_ : 1 = false;
-  bool shutdown_requested_ : 1 = false;
-  bool shutdown_done_ : 1 = false;
-  bool write_closed_reported_ : 1 = false;
-  bool receive_ended_ : 1 = false;  // nothing more comes from the kernel
-  bool end_reported_ : 1 = false;
-  bool closing_ : 1 = false;
-  bool lingering_ : 1 = false;  // it closes, and has ended the sending side
-  bool aborting_ : 1 = false;
-  bool ending_ : 1 = false;  // operations are being reaped; on_closed comes next
-  bool end_with_reset_ : 1 = false;
-  bool closed_ : 1 = false;
-  bool recording_ : 1 = false;  // flush() runs: what happens is reported by service()
-
-  std::error_code broken_;     // why nothing can be sent any more
-  std::error_code end_error_;  // what on_closed will say
-
+  std::size_t progress_ = 0;        // accepted, not reported yet
+  std::unique_ptr<Aside> aside_;    // once it was needed
+  SendQueue queue_;                 // not accepted by the kernel yet
+  RingQueue<PendingWrite> writes_;  // those with a completion, a file, or without bytes
+  std::size_t high_watermark_bytes_;
+  std::size_t low_watermark_bytes_;
+  Duration linger_;
+  std::uint32_t receive_descriptors_;
+  PeerAddress peer_;
+  std::error_code broken_;
+  std::error_code end_error_;             // what on_closed will say
   std::unique_ptr<Connector> connector_;  // until the socket is there
-
-  SendQueue queue_;                  // not accepted by the kernel yet
-  Chain released_;                   // accepted or refused, to be released outside of calls
-  ReceiveQueue received_;            // not delivered yet
-  std::size_t progress_ = 0;         // accepted, not reported yet
-  RingQueue<PendingWrite> writes_;   // those with a completion, a file, or without bytes
-  std::unique_ptr<Timer> deadline_;  // of connecting, then of closing
+  std::unique_ptr<Timer> deadline_;       // of connecting, then of closing
 };
 
 }  // namespace linkspan
