@@ -170,13 +170,15 @@ void Channel::report_open() {
 }
 
 void Channel::report_read(Chain&& bytes) {
-  deliver_unread();
-  if (pipeline_.has_unread()) {
-    pipeline_.hold(std::move(bytes));
-    return;
+  if (has_held()) {
+    deliver_unread();
+    if (pipeline_.has_unread()) {
+      pipeline_.hold(std::move(bytes));
+      return;
+    }
   }
   run([&] { pipeline_.read(std::move(bytes)); });
-  deliver_unread();
+  if (has_held()) deliver_unread();
 }
 
 void Channel::report_descriptors(std::vector<Socket>&& descriptors) {
@@ -189,8 +191,9 @@ void Channel::report_end() {
 }
 
 void Channel::report_progress() {
-  update_writable();
-  tell_writable();
+  // A queue that has shrunk makes nothing unwritable.
+  if (!writable_ || state_ != nullptr) update_writable();
+  if (told_writable_ != writable_) tell_writable();
 }
 
 void Channel::report_write_closed(std::error_code error) {

@@ -70,40 +70,50 @@ bool ReadinessStream::receive_once() {
     return false;
   }
   std::vector<Socket> descriptors;
-  const std::size_t size = receive(block.writable(), descriptors);
+  const std::size_t size =
+      receive_descriptors() == 0 ? receive(block.writable()) : receive_message(block.writable(), descriptors);
   if (size == 0) return false;
   const bool filled = size == block.size();
   sizer_.received(size, filled);
-  report_received(Chain(take_received(block, size, receive_class, transport().loop().pool())),
-                  std::move(descriptors));
+  Chain data(take_received(block, size, receive_class, transport().loop().pool()));
+  if (descriptors.empty()) {
+    report_received(std::move(data));
+  } else {
+    report_received(std::move(data), std::move(descriptors));
+  }
   return filled || size >= kMuchBytes;
 }
 
 bool ReadinessStream::receive_into_memory(std::span<std::byte> memory) {
   std::vector<Socket> descriptors;
-  const std::size_t size = receive(memory.first(std::min(memory.size(), kReceiveBytes)), descriptors);
+  memory = memory.first(std::min(memory.size(), kReceiveBytes));
+  const std::size_t size =
+      receive_descriptors() == 0 ? receive(memory) : receive_message(memory, descriptors);
   if (size == 0) return false;
   report_received_into(size, std::move(descriptors));
   return size == memory.size() || size >= kMuchBytes;
 }
 
 // 0: there is nothing to be taken; why was reported.
-std::size_t ReadinessStream::receive(std::span<std::byte> memory, std::vector<Socket>& descriptors) {
+std::size_t ReadinessStream::receive(std::span<std::byte> memory) {
   transport().loop().counters().system_calls.add(1);
-  const std::size_t most = receive_descriptors();
-  ssize_t received = 0;
-  if (most == 0) {
-    received = transport().sockets().receive(descriptor(), memory);
-  } else {
-    Result<std::vector<Socket>, std::error_code> taken = std::vector<Socket>();
-    received = transport().sockets().receive(descriptor(), memory, most, taken);
-    if (!taken) {
-      report_receive_failure(taken.error());
-      return 0;
-    }
-    descriptors = std::move(taken).value();
+  const ssize_t received = transport().sockets().receive(descriptor(), memory);
+  return received > 0 ? static_cast<std::size_t>(received) : report_receive_result(received);
+}
+
+std::size_t ReadinessStream::receive_message(std::span<std::byte> memory, std::vector<Socket>& descriptors) {
+  transport().loop().counters().system_calls.add(1);
+  Result<std::vector<Socket>, std::error_code> taken = std::vector<Socket>();
+  const ssize_t received = transport().sockets().receive(descriptor(), memory, receive_descriptors(), taken);
+  if (!taken) {
+    report_receive_failure(taken.error());
+    return 0;
   }
-  if (received > 0) return static_cast<std::size_t>(received);
+  descriptors = std::move(taken).value();
+  return received > 0 ? static_cast<std::size_t>(received) : report_receive_result(received);
+}
+
+std::size_t ReadinessStream::report_receive_result(ssize_t received) {
   if (received == 0) {
     report_receive_end();
   } else if (errno != EAGAIN && errno != EINTR) {

@@ -33,7 +33,9 @@ class ReadinessStream final : public StreamCore, private ReadyTarget {
   void on_error();
   bool receive_once();
   bool receive_into_memory(std::span<std::byte> memory);
-  [[nodiscard]] std::size_t receive(std::span<std::byte> memory, std::vector<Socket>& descriptors);
+  [[nodiscard]] std::size_t receive(std::span<std::byte> memory);
+  [[nodiscard]] std::size_t receive_message(std::span<std::byte> memory, std::vector<Socket>& descriptors);
+  std::size_t report_receive_result(ssize_t received);
   void update_watch();
   [[nodiscard]] ReadinessTransport& readiness_transport() const noexcept;
 

@@ -224,6 +224,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   void update_reading();
   void update_writable() noexcept;
   void tell_writable();
+  [[nodiscard]] bool has_held() const noexcept { return end_held_ || pipeline_.has_unread(); }
   void deliver_unread();
 
   EventLoop& loop_;

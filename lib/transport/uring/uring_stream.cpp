@@ -135,6 +135,20 @@ void UringStream::on_received(int result, unsigned flags) {
     receive_ = State::idle;
     ListNode<BulkTag>::unlink();
   }
+  if (result > 0 && (flags & IORING_CQE_F_BUFFER) != 0 && receive_message_ == nullptr) {
+    const auto size = static_cast<std::size_t>(result);
+    BufferRing::Received received = buffers_->take(flags, size);
+    sizer_.received(size, received.filled);
+    report_received(Chain(std::move(received.data)));
+  } else {
+    report_receive_result(result, flags);
+  }
+  // When it ended for no reason of the stream's (no blocks, a pause, too many completions), or has to go to
+  // another class, service() goes on.
+  if (!more || buffers_ != &wanted_buffers()) mark_dirty();
+}
+
+void UringStream::report_receive_result(int result, unsigned flags) {
   const bool into_memory = std::exchange(memory_in_kernel_, false);
   std::vector<Socket> descriptors;
   std::error_code cut_off;
@@ -166,9 +180,6 @@ void UringStream::on_received(int result, unsigned flags) {
   } else if (result != -ENOBUFS && result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
     report_receive_error(-result);
   }
-  // When it ended for no reason of the stream's (no blocks, a pause, too many completions), or has to go to
-  // another class, service() goes on.
-  if (!more || buffers_ != &wanted_buffers()) mark_dirty();
 }
 
 bool UringStream::receive_stopped() {

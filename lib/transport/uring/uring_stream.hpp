@@ -53,6 +53,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void watch_for_reset();
 
   void on_received(int result, unsigned flags);
+  void report_receive_result(int result, unsigned flags);
   void on_watch(int result, unsigned flags);
   void on_sent(int result);
   void report_send_result(int result);
