@@ -9,6 +9,8 @@
 // Threads: as those of the chain.
 #pragma once
 
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <asio/buffer.hpp>
 #include <cstddef>
 #include <iterator>

@@ -10,6 +10,8 @@
 // and stop() are safe from any thread as always, and do not allocate in Asio.
 #pragma once
 
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <algorithm>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>

@@ -9,6 +9,8 @@
 // Threads: as Reactor; the context is run by the loop's thread only.
 #pragma once
 
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <array>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
