@@ -24,6 +24,7 @@ const char* text(errc code) noexcept {
     case errc::stopped: return "the loop is stopping";
     case errc::handler_failed: return "a callback threw an exception";
     case errc::unhandled: return "a message that no handler takes";
+    case errc::end_of_stream: return "the end of the stream";
   }
   return "unknown error";
 }

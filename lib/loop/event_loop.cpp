@@ -17,6 +17,7 @@
 namespace linkspan {
 
 Engine::~Engine() = default;
+LoopCompanion::~LoopCompanion() = default;
 
 struct EventLoop::PostedTask {
   unique_function<void()> function;
@@ -80,6 +81,7 @@ EventLoop::~EventLoop() {
   LINKSPAN_ASSERT(in_loop_thread(), "a loop is destroyed on its own thread");
   assert_not_forked();
   if (engine_ != nullptr && !shut_down_done_) shut_down();
+  delete companion_.load(std::memory_order_acquire);
   pool_.set_available_callback(nullptr);
   take_posted(closed_mark<PostedTask>());  // there are some only when the engine could not be made
   while (ready_first_ != nullptr) pop_ready();
@@ -88,6 +90,16 @@ EventLoop::~EventLoop() {
 AsyncFiles& EventLoop::files() {
   if (files_ == nullptr) files_ = std::make_unique<AsyncFiles>(*this);
   return *files_;
+}
+
+LoopCompanion& EventLoop::companion(std::unique_ptr<LoopCompanion> (*make)(EventLoop& loop)) {
+  if (LoopCompanion* there = companion_.load(std::memory_order_acquire)) return *there;
+  std::unique_ptr<LoopCompanion> made = make(*this);
+  LoopCompanion* expected = nullptr;
+  if (companion_.compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel)) {
+    return *made.release();
+  }
+  return *expected;
 }
 
 bool EventLoop::in_loop_thread() const noexcept {
@@ -309,6 +321,7 @@ bool EventLoop::tick_in_shut_down() {
 void EventLoop::end_shut_down() {
   if (!idle()) log(LogLevel::error, "loop", options_.name + ": stopped with operations still open");
   timers_->cancel_all();
+  if (LoopCompanion* companion = companion_.load(std::memory_order_acquire)) companion->before_end();
 
   // From here on post() refuses. What came before still runs, so that nobody waits for ever.
   take_posted(closed_mark<PostedTask>());

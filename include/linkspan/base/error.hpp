@@ -34,6 +34,7 @@ enum class errc {
   stopped,              ///< the loop is stopping and takes no more work
   handler_failed,       ///< a user's callback threw
   unhandled,            ///< a message reached the end of a pipeline that takes none
+  end_of_stream,        ///< a read for which nothing more comes: the peer has ended, or the server drains
 };
 
 [[nodiscard]] LINKSPAN_API const std::error_category& error_category() noexcept;

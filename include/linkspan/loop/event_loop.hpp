@@ -105,6 +105,15 @@ class PendingWork : public ListNode<PendingWork> {
   ~PendingWork() = default;
 };
 
+/// What a room further out keeps with a loop, at most one: see EventLoop::companion. Destroyed with the loop.
+class LINKSPAN_API LoopCompanion {
+ public:
+  virtual ~LoopCompanion();
+  /// The loop's last events have come, and post() will refuse from here on: threads of the companion's own
+  /// end now.
+  virtual void before_end() noexcept = 0;
+};
+
 /// Does not survive a fork: the child leaves by exec or _exit, and neither runs nor destroys it.
 class LINKSPAN_API EventLoop {
   struct PostedTask;
@@ -156,6 +165,9 @@ class LINKSPAN_API EventLoop {
   /// The loop's end waits for `work`. Loop's thread.
   void await(PendingWork& work) noexcept { pending_work_.push_back(work); }
 
+  /// The loop's companion; the first call, on whatever thread, makes it.
+  [[nodiscard]] LoopCompanion& companion(std::unique_ptr<LoopCompanion> (*make)(EventLoop& loop));
+
   /// Runs `task` at the end of this tick, before the engine is polled; nothing happens if it waits already. A
   /// task deferred by a deferred task runs in the next tick. Loop's thread.
   void defer(DeferredTask& task) noexcept {
@@ -172,6 +184,9 @@ class LINKSPAN_API EventLoop {
 
   [[nodiscard]] bool in_loop_thread() const noexcept;
   [[nodiscard]] bool stopping() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
+
+  /// Has stopped for good: nothing runs any more. Loop's thread.
+  [[nodiscard]] bool ended() const noexcept { return shut_down_done_; }
 
   /// For timers and tasks the time at the beginning of this tick, which is cheap; for everybody else what the
   /// clock says, since the engine may have slept. Loop's thread.
@@ -238,6 +253,7 @@ class LINKSPAN_API EventLoop {
   bool shut_down_done_ = false;
   std::thread::id thread_;
   int process_;
+  std::atomic<LoopCompanion*> companion_{nullptr};  // owned
 
   alignas(64) std::atomic<PostedTask*> posted_{nullptr};  // newest first; a mark once the loop takes no more
   std::atomic<std::size_t> pending_tasks_{0};
