@@ -41,14 +41,13 @@ void ListenerCore::close() noexcept {
   retry_.cancel();
   if (!unix_path_.empty()) transport_.sockets().remove_path(unix_path_);
   stop_accepting();
+  forget_descriptor();
+  socket_.close();
   bury_if_reaped();
 }
 
 void ListenerCore::bury_if_reaped() {
-  if (!closed_ || operations_ != 0 || !socket_) return;
-  forget_descriptor();
-  socket_.close();
-  transport_.bury(*this);
+  if (closed_ && operations_ == 0) transport_.bury(*this);
 }
 
 void ListenerCore::operation_finished() {

@@ -32,9 +32,10 @@ class ListenerCore : public ListNode<OpenTag> {
  protected:
   /// Starts accepting; called at first and after each pause. Reports follow.
   virtual void start_accepting() = 0;
-  /// Stops; also before the descriptor is closed. What the kernel still holds counts in operations_.
+  /// Stops; also before the descriptor is closed. Completions that are to come count in operations_.
   virtual void stop_accepting() = 0;
-  /// The descriptor is about to be closed; nothing is in flight.
+  /// The descriptor is about to be closed, behind stop_accepting: the kernel must not hold it any longer, or
+  /// the address would stay taken.
   virtual void forget_descriptor() {}
 
   void report_accepted(Socket socket);

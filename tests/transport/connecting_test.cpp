@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include "linkspan/base/log.hpp"
 #include "tests/transport/harness.hpp"
@@ -179,6 +181,42 @@ TEST_CASE("a closed listener accepts no more, and connecting to it is refused") 
     Connection& c = world.connect(endpoint);
     world.run_until([&] { return c.events.closed(); });
     CHECK(c.events.closed_error);
+  });
+}
+
+TEST_CASE("when a listener is closed its address is free at once") {
+  for_each_mode([](World& world) {
+    Acceptor acceptor;
+    std::vector<Endpoint> endpoints{world.free_endpoint()};
+    if (world.is_unix() && !world.mode().is_sim()) {
+      endpoints.push_back(Endpoint::parse("unix:@linkspan-free-at-once").value());
+    }
+    for (Endpoint endpoint : endpoints) {
+      Listener listener = world.transport().listen(endpoint, {}, acceptor).value_or_throw();
+      endpoint = listener.local_endpoint();
+      const auto close_and_listen_again = [&] {
+        listener.close();
+        Result<Listener> again = world.transport().listen(endpoint, {}, acceptor);
+        REQUIRE(again.ok());
+        listener = std::move(again).value();
+      };
+      close_and_listen_again();  // in the tick in which it was opened
+      for (int i = 0; i < 3; ++i) {
+        world.settle();
+        close_and_listen_again();
+      }
+      bool again = false;
+      acceptor.during = [&] {
+        if (!std::exchange(again, true)) close_and_listen_again();
+      };
+      const Socket first = world.raw_connect(endpoint);
+      world.run_until([&] { return again; });
+      acceptor.during = nullptr;
+      const std::size_t accepted = acceptor.sockets.size();
+      const Socket second = world.raw_connect(endpoint);
+      world.run_until([&] { return acceptor.sockets.size() == accepted + 1; });
+      world.check_quiet();
+    }
   });
 }
 

@@ -43,6 +43,12 @@ void UringListener::stop_accepting() {
   accept_ = Accept::cancelled;
 }
 
+// The armed accept refers to the socket until its cancel has run, which takes an enter that fetches
+// completions; they are dispatched later. A submission alone would not do with deferred task work.
+void UringListener::forget_descriptor() {
+  if (accept_ != Accept::idle) uring().ring().wait(Duration::zero());
+}
+
 void UringListener::on_completion(unsigned operation, int result, unsigned flags) {
   if (operation == kAccept) {
     const bool more = (flags & IORING_CQE_F_MORE) != 0;

@@ -18,6 +18,7 @@ class UringListener final : public ListenerCore, public CompletionTarget {
  protected:
   void start_accepting() override;
   void stop_accepting() override;
+  void forget_descriptor() override;
 
  private:
   enum Operation : unsigned { kAccept, kCancel };
