@@ -229,6 +229,48 @@ TEST_CASE("a kernel that refuses a zero-copy send gets the bytes in a plain one;
   }
 }
 
+TEST_CASE("a send that ends with nothing sent, for a reason that passes, is sent again, plain or zero-copy") {
+  for (const int reason : {EINTR, EAGAIN, ECANCELED}) {
+    for (const bool zero_copy : {false, true}) {
+      ZeroCopyWorld world;
+      if (zero_copy && !world.knows_zero_copy) continue;
+      Connection& connection = world.open(zero_copy ? with_zero_copy() : StreamOptions());
+      Injection injection(world, connection);
+      const std::string message = pattern(kMessageBytes);
+      injection.write(message);
+      CHECK(injection.is_zero_copy() == zero_copy);
+      injection.result(-reason, false);
+      CHECK(connection.writes.entries.empty());
+      world.run_until([&] { return connection.peer.received.size() == message.size(); });
+      world.run_until([&] { return injection.memory_returned() == 1; });
+      CHECK((connection.peer.received == message));
+      CHECK(connection.writes.complete_and_in_order());
+      CHECK(connection.events.progress == kMessageBytes);
+      world.check_quiet();
+    }
+  }
+}
+
+TEST_CASE("a send that ends with nothing sent, for a reason that passes, is not sent again after an abort") {
+  for (const int reason : {EINTR, EAGAIN}) {
+    ZeroCopyWorld world;
+    Connection& connection = world.open();
+    Injection injection(world, connection);
+    const std::string message = pattern(kMessageBytes);
+    injection.write(message);
+    connection.stream.abort();
+    world.settle();
+    CHECK_FALSE(connection.events.closed());
+    injection.result(-reason, false);
+    world.run_until([&] { return connection.events.closed(); });
+    CHECK(connection.events.count(Event::closed) == 1);
+    CHECK(connection.peer.received.empty());
+    CHECK(connection.events.unsent.size() == kMessageBytes);
+    CHECK(connection.writes.complete_and_in_order());
+    CHECK(connection.writes.entries.at(0).error == errc::cancelled);
+  }
+}
+
 TEST_CASE("a stream with many sends that nobody has acknowledged sends plainly") {
   ZeroCopyWorld world;
   if (!world.knows_zero_copy) return;
