@@ -159,7 +159,7 @@ void EventLoop::tick(Duration max_wait, bool with_timers) {
 
   Duration wait = max_wait;
   if (with_timers) {
-    const TimePoint next = timers_->next_expiry();
+    const TimePoint next = timers_->not_before();
     if (next != TimePoint::max()) {
       wait = std::min(wait, std::max(next - environment().clock.now(), Duration::zero()));
     }

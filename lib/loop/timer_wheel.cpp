@@ -28,9 +28,13 @@ void TimerWheel::start(Timer& timer, TimePoint now, Duration delay) noexcept {
   if (delay <= Duration::zero()) {
     timer.deadline_ = now;
     immediate_.push_back(timer);
+    not_before_ = origin_;
     return;
   }
   timer.deadline_ = delay > TimePoint::max() - now ? TimePoint::max() : now + delay;
+  // What lies beyond the wheel's end fires at its end.
+  const bool beyond = timer.deadline_ - origin_ >= kTick * static_cast<std::int64_t>(kLastTick);
+  not_before_ = beyond ? origin_ : std::min(not_before_, timer.deadline_);
   insert(timer);
 }
 
@@ -116,6 +120,7 @@ void TimerWheel::collect_due(List& slot) noexcept {
 }
 
 void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters) noexcept {
+  if (now < not_before_) return;  // most ticks
   advance(static_cast<std::uint64_t>((now - origin_) / kTick));
   List immediate;  // those that callbacks start wait for the next call
   immediate.splice_back(immediate_);
@@ -136,6 +141,7 @@ void TimerWheel::expire(TimePoint now, std::size_t limit, LoopCounters& counters
   }
   immediate.splice_back(immediate_);
   immediate_.splice_back(immediate);
+  not_before_ = next_expiry();
 }
 
 TimePoint TimerWheel::next_expiry() noexcept {
@@ -153,6 +159,7 @@ void TimerWheel::cancel_all() noexcept {
     for (List& slot : level.slots) slot.clear();
     level.occupied = 0;
   }
+  not_before_ = TimePoint::max();
 }
 
 }  // namespace linkspan

@@ -28,6 +28,8 @@ class TimerWheel {
   void expire(TimePoint now, std::size_t limit, LoopCounters& counters) noexcept;
   /// When expire has to be called next; TimePoint::max() without timers. May be early, never late.
   [[nodiscard]] TimePoint next_expiry() noexcept;
+  /// The same at no cost; earlier after a timer was cancelled.
+  [[nodiscard]] TimePoint not_before() const noexcept { return not_before_; }
   void cancel_all() noexcept;
 
   /// Tells a running expire that the timer whose callback runs is gone.
@@ -62,7 +64,8 @@ class TimerWheel {
   static Timer* pop_earliest(List& one, List& other) noexcept;
 
   TimePoint origin_;
-  std::uint64_t tick_ = 0;  // everything before it has been taken out
+  std::uint64_t tick_ = 0;                   // everything before it has been taken out
+  TimePoint not_before_ = TimePoint::max();  // expire has nothing to do
   std::uint64_t sequence_ = 0;
   std::array<Level, kLevels> levels_;
   List due_;        // taken out of the wheel, in order

@@ -11,6 +11,8 @@ C_EPOLL, C_IO_URING, C_REGISTERED = "C epoll", "C io_uring", "C io_uring, regist
 PEERS = ("Asio", "libuv", "libevent", "Netty NIO")
 BUSY_SERVER = f"{IO_URING}, busy poll"
 BUSY_BOTH = f"{BUSY_SERVER}, busy client"
+C_BUSY_SERVER = f"{C_EPOLL}, busy poll"
+C_BUSY_BOTH = f"{C_BUSY_SERVER}, busy client"
 
 SERVERS = (
     Server(IO_URING, "echo-linkspan", ("--transport=io_uring",)),
@@ -39,6 +41,8 @@ ECHO_SERVERS = SERVERS + (
     Server(BUSY_SERVER, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), only=ONE),
     Server(BUSY_BOTH, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), load=("--busy",),
            only=ONE),
+    Server(C_BUSY_SERVER, "echo-c-epoll", ("--busy-poll=100",), only=ONE),
+    Server(C_BUSY_BOTH, "echo-c-epoll", ("--busy-poll=100",), load=("--busy",), only=ONE),
 )
 ECHO_JOBS = (echo_job(**SIXTY_FOUR), echo_job(**PIPELINED), echo_job(**ONE)) + tuple(
     echo_job(bytes=size, connections=connections, pipeline=pipeline)
@@ -58,6 +62,8 @@ ECHO_BOUNDS = (
     cpu(IO_URING, 1.1, C_EPOLL, PIPELINED), cpu(EPOLL, 1.1, C_EPOLL, PIPELINED),
     Bound(BUSY_SERVER, "requests", "at least", 3, IO_URING, ONE),
     Bound(BUSY_BOTH, "requests", "at least", 10, IO_URING, ONE),
+    Bound(BUSY_SERVER, "requests", "at least", 0.95, C_BUSY_SERVER, ONE),
+    Bound(BUSY_BOTH, "requests", "at least", 0.95, C_BUSY_BOTH, ONE),
     *(Bound(variant, "instructions", "below", 1, peer, params)
       for params in (SIXTY_FOUR, ONE) for variant in (IO_URING, EPOLL) for peer in PEERS[:3]),
     *(Bound(IO_URING, "system calls", "below", 1, peer, SIXTY_FOUR) for peer in PEERS),
