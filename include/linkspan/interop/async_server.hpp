@@ -25,6 +25,8 @@
 #include "linkspan/channel/server.hpp"
 #include "linkspan/interop/async_channel.hpp"
 
+#ifdef ASIO_HAS_CO_AWAIT  // not with clang 14 on libstdc++
+
 namespace linkspan {
 
 /// A ChannelInitializer: `codecs`, if there is one, fills the pipeline, and then `serve(AsyncChannel<In,
@@ -222,3 +224,5 @@ auto async_connect(const AsyncClient<In, Out>& client, Target target, Token&& to
 }
 
 }  // namespace linkspan
+
+#endif

@@ -29,6 +29,8 @@
 #include "linkspan/interop/async_initiate.hpp"
 #include "linkspan/interop/loop_executor.hpp"
 
+#ifdef ASIO_HAS_CO_AWAIT  // not with clang 14 on libstdc++
+
 namespace linkspan {
 
 namespace detail {
@@ -166,3 +168,5 @@ auto async_join(TaskScope& scope, Token&& token) {
 }
 
 }  // namespace linkspan
+
+#endif
