@@ -282,7 +282,8 @@ TEST_CASE("ten thousand connections at once leave no descriptor, no memory and n
     constexpr std::uint64_t kOwnBytes = std::uint64_t{1} << 20;
     world.run_until([&] { return world.loop().pool().statistics().live_bytes <= kOwnBytes; });
     world.run_until([&] { return world.loop().next_timer() == TimePoint::max(); });
-    CHECK(world.loop().engine().idle());
+    // A listener's descriptor is closed before the ring has told of its cancel.
+    world.run_until([&] { return world.loop().engine().idle(); });
     world.check_quiet();
   });
 }
