@@ -2,6 +2,7 @@
 // Copyright The Linkspan authors
 #include "linkspan/channel/termination.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,9 +18,18 @@
 namespace linkspan {
 namespace {
 
-// The end that the signal handler writes to; -1: there is none, -2: one is being made.
+// The end that the signal handler writes to; -1 until there was a Termination. Never closed, only replaced by
+// the next one's: a handler may have read its number on another thread just before.
 std::atomic<int> signal_socket{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<bool> watching{false};
+
+bool set_signal_socket(Socket socket) {
+  const int there = signal_socket.load(std::memory_order_relaxed);
+  if (there >= 0) return ::dup3(socket.descriptor(), there, O_CLOEXEC) == there;
+  signal_socket.store(socket.release(), std::memory_order_release);
+  return true;
+}
 
 extern "C" void linkspan_note_signal(int signal) {
   const int error = errno;
@@ -39,19 +49,20 @@ class Termination::State final : public StreamHandler {
     for (auto old = old_actions_.rbegin(); old != old_actions_.rend(); ++old) {
       ::sigaction(old->first, &old->second, nullptr);
     }
-    // A handler that runs right now on another thread may still write to it: closed only after the exchange,
-    // and it finds an invalid descriptor at worst.
-    signal_socket.store(-1, std::memory_order_release);
+    if (watches_) watching.store(false, std::memory_order_release);
   }
 
   Status start(const std::vector<int>& signals) {
+    if (watching.exchange(true, std::memory_order_acq_rel)) {
+      return Error(errc::invalid_argument, "a Termination watches already; there is one in a process");
+    }
+    watches_ = true;
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return Error(system_error_code(errno), "socketpair");
     }
     Socket reading(ends[0]);
-    writing_ = Socket(ends[1]);
-    signal_socket.store(writing_.descriptor(), std::memory_order_release);
+    if (!set_signal_socket(Socket(ends[1]))) return Error(system_error_code(errno), "dup3");
     stream_ = Transport::of(loop_).open(std::move(reading), {}, *this);
     stream_.start_read();
     old_actions_.reserve(signals.size());
@@ -83,7 +94,7 @@ class Termination::State final : public StreamHandler {
  private:
   EventLoop& loop_;
   unique_function<void(int)> callback_;
-  Socket writing_;
+  bool watches_ = false;  // it is the one
   Stream stream_;
   std::vector<std::pair<int, struct sigaction>> old_actions_;
 };
@@ -94,10 +105,6 @@ Termination::~Termination() = default;
 Result<std::unique_ptr<Termination>> Termination::watch(EventLoop& loop,
                                                         unique_function<void(int signal)> callback,
                                                         std::vector<int> signals) {
-  int none = -1;
-  if (!signal_socket.compare_exchange_strong(none, -2, std::memory_order_acq_rel)) {
-    return Error(errc::invalid_argument, "a Termination watches already; there is one in a process");
-  }
   auto state = std::make_unique<State>(loop, std::move(callback));
   if (const Status status = state->start(signals); !status) return status.error();
   return std::unique_ptr<Termination>(new Termination(std::move(state)));

@@ -4,9 +4,15 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "linkspan/channel/server.hpp"
@@ -65,6 +71,44 @@ TEST_CASE("a signal is told on the loop, and does again what it did before when 
   });
   ::sigaction(SIGTERM, &before, nullptr);
 }
+
+#ifdef __linux__
+TEST_CASE("the descriptor that signal handlers write to is never closed: one may be about to write") {
+  const auto descriptors = [] {
+    std::set<std::string> open;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      open.insert(entry.path().filename());
+    }
+    return open;
+  };
+  struct sigaction before {};
+  REQUIRE(::sigaction(SIGUSR1, nullptr, &before) == 0);
+  on_each_transport([&](EventLoop& loop) {
+    struct sigaction watching {};
+    std::set<std::string> meanwhile;
+    {
+      const auto watch = Termination::watch(loop, [](int) {}, {SIGUSR1});
+      REQUIRE(watch);
+      loop.run_once(Duration::zero());
+      REQUIRE(::sigaction(SIGUSR1, nullptr, &watching) == 0);
+      meanwhile = descriptors();
+    }
+    while (!loop.engine().idle()) loop.run_once(std::chrono::seconds(10));
+    const std::set<std::string> afterwards = descriptors();
+    std::vector<std::string> closed;
+    std::ranges::set_difference(meanwhile, afterwards, std::back_inserter(closed));
+    CHECK(closed.size() == 1);  // the loop's end
+    watching.sa_handler(SIGUSR1);
+    std::vector<int> told;
+    const auto next = Termination::watch(loop, [&](int signal) { told.push_back(signal); }, {SIGUSR1});
+    REQUIRE(next);
+    std::raise(SIGUSR1);
+    while (told.empty()) loop.run_once(std::chrono::seconds(10));
+    CHECK(told == std::vector<int>{SIGUSR1});
+  });
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+#endif
 
 TEST_CASE("a signal drains a server: what runs ends, and then the loop does") {
   on_each_transport([](EventLoop& loop) {

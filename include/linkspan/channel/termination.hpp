@@ -6,7 +6,8 @@
 //   const auto termination = Termination::watch(loop, [&](int) { server.stop(std::chrono::seconds(30)); });
 //
 // Not for: signals that say something else, and programs that handle these two themselves.
-// Cost: a socket pair with a stream on the loop. The signal handler writes one byte.
+// Cost: a socket pair with a stream on the loop; one end of the last pair stays open for ever. The signal
+// handler writes one byte.
 // Threads: made and destroyed on the loop's thread (before it runs, too); one in a process at a time.
 #pragma once
 
