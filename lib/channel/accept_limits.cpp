@@ -26,29 +26,19 @@ bool AcceptLimits::admit_rate(TimePoint now) {
   return true;
 }
 
-bool AcceptLimits::admit_address(const Endpoint& peer) {
-  if (per_address_ == 0) return true;
-  const std::string address = host(peer);
-  if (address.empty()) return true;
+bool AcceptLimits::admit_host(const std::string& host) {
+  if (per_address_ == 0 || host.empty()) return true;
   const std::lock_guard lock(mutex_);
-  std::size_t& count = connections_[address];
+  std::size_t& count = connections_[host];
   if (count >= per_address_) return false;
   ++count;
   return true;
 }
 
-void AcceptLimits::release(const Endpoint& peer) noexcept {
-  if (per_address_ == 0) return;
-  const std::string address = host(peer);
+void AcceptLimits::release(const std::string& host) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = connections_.find(address);
+  const auto found = connections_.find(host);
   if (found != connections_.end() && --found->second == 0) connections_.erase(found);
-}
-
-std::string AcceptLimits::host(const Endpoint& peer) {
-  if (peer.is_unix() || peer.address_size() == 0) return {};
-  const std::string text = peer.to_string();
-  return text.substr(0, text.rfind(':'));
 }
 
 }  // namespace linkspan

@@ -22,14 +22,11 @@ class AcceptLimits {
 
   /// Whether the rate allows for one connection more now, which is counted.
   [[nodiscard]] bool admit_rate(TimePoint now);
-  /// Whether its address may have one more, which is counted until release().
-  [[nodiscard]] bool admit_address(const Endpoint& peer);
-  void release(const Endpoint& peer) noexcept;
+  /// Whether this host may have one more, which is counted until release(); empty: it is no host.
+  [[nodiscard]] bool admit_host(const std::string& host);
+  void release(const std::string& host) noexcept;
 
  private:
-  /// The host of an endpoint without its port; empty for what has none.
-  [[nodiscard]] static std::string host(const Endpoint& peer);
-
   const std::size_t per_address_;
   const double per_second_;
   const double burst_;

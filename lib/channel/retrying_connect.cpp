@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/split_mix.hpp"
+
 namespace linkspan {
 
 // --- Backoff ----------------------------------------------------------------------------------------------
@@ -17,12 +19,7 @@ std::optional<Duration> Backoff::next() noexcept {
   const auto most = static_cast<double>(options_.max_delay.count());
   const double delay = std::min(delay_ns_, most);
   delay_ns_ = std::min(delay_ns_ * std::max(options_.factor, 1.0), most);
-  // splitmix64
-  std::uint64_t mixed = random_ += 0x9e3779b97f4a7c15;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  mixed ^= mixed >> 31;
-  const double chance = static_cast<double>(mixed >> 11) * 0x1p-53;
+  const double chance = static_cast<double>(split_mix(random_) >> 11) * 0x1p-53;
   const double kept = 1 - std::clamp(options_.jitter, 0.0, 1.0) * chance;
   return Duration(static_cast<Duration::rep>(delay * kept));
 }

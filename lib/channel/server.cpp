@@ -14,7 +14,7 @@
 #include "lib/channel/accept_limits.hpp"
 #include "lib/channel/stream_channel.hpp"
 #include "lib/loop/guarded_call.hpp"
-#include "lib/transport/transport_core.hpp"
+#include "lib/transport/socket_system.hpp"
 #include "linkspan/base/log.hpp"
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/transport.hpp"
@@ -194,15 +194,16 @@ ServerCounters Server::Core::counters() const noexcept {
 
 class Server::Core::AddressShare final : public ChannelOwner {
  public:
-  AddressShare(std::shared_ptr<Part> part, const Endpoint& peer) : part_(std::move(part)), peer_(peer) {}
+  AddressShare(std::shared_ptr<Part> part, std::string host)
+      : part_(std::move(part)), host_(std::move(host)) {}
   void channel_gone() noexcept override {
-    part_->core->limits_->release(peer_);
+    part_->core->limits_->release(host_);
     part_->channel_gone();
   }
 
  private:
   std::shared_ptr<Part> part_;
-  Endpoint peer_;
+  std::string host_;
 };
 
 Result<Endpoint> Server::Core::Part::listen(const Endpoint& endpoint, const ListenOptions& options) {
@@ -240,26 +241,26 @@ void Server::Core::Part::open(Socket socket) noexcept {
     core->count_lost();
     return;
   }
-  Endpoint peer;
+  std::string host;
   bool counted = false;
   try {
     std::shared_ptr<ChannelOwner> owner = shared_from_this();
     if (core->options_.max_connections_per_address != 0) {
-      peer = static_cast<TransportCore&>(Transport::of(loop)).sockets().peer_endpoint(socket.descriptor());
-      counted = core->limits_->admit_address(peer);
+      host = system_of(socket).peer_endpoint(socket.descriptor()).host();
+      counted = core->limits_->admit_host(host);
       if (!counted) {
         core->count(core->refused_address_);
         core->connections_.fetch_sub(1, std::memory_order_relaxed);
         return;
       }
-      owner = std::make_shared<AddressShare>(shared_from_this(), peer);
+      owner = std::make_shared<AddressShare>(shared_from_this(), host);
     }
     channels_.push_back(StreamChannel::open(loop, std::move(socket), core->options_.channel,
                                             core->options_.initializer, std::move(owner)));
     core->count(core->accepted_);
   } catch (...) {  // no memory for the channel: its connection is closed, the others go on
     log_exception("channel", "opening an accepted connection");
-    if (counted) core->limits_->release(peer);
+    if (counted) core->limits_->release(host);
     core->count_lost();
   }
 }

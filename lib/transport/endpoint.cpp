@@ -153,16 +153,21 @@ std::string Endpoint::unix_path() const {
   return text.substr(0, text.find('\0'));
 }
 
-std::string Endpoint::to_string() const {
-  if (size_ == 0) return "none";
-  if (is_unix()) return std::string(kUnixPrefix) + unix_path();
+std::string Endpoint::host() const {
+  if (size_ == 0 || is_unix()) return {};
   char host[NI_MAXHOST];
   if (::getnameinfo(address(), static_cast<socklen_t>(size_), host, sizeof(host), nullptr, 0,
                     NI_NUMERICHOST) != 0) {
-    return "unknown";
+    return {};
   }
-  const std::string port_text = ":" + std::to_string(port());
-  return family() == AF_INET6 ? "[" + std::string(host) + "]" + port_text : host + port_text;
+  return family() == AF_INET6 ? "[" + std::string(host) + "]" : host;
+}
+
+std::string Endpoint::to_string() const {
+  if (size_ == 0) return "none";
+  if (is_unix()) return std::string(kUnixPrefix) + unix_path();
+  const std::string its_host = host();
+  return its_host.empty() ? "unknown" : its_host + ":" + std::to_string(port());
 }
 
 bool operator==(const Endpoint& a, const Endpoint& b) noexcept {

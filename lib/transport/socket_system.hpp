@@ -93,4 +93,9 @@ class SocketSystem : public SocketSpace {
 /// Lives for ever.
 [[nodiscard]] SocketSystem& kernel_sockets() noexcept;
 
+/// What `socket` is one of.
+[[nodiscard]] inline SocketSystem& system_of(const Socket& socket) noexcept {
+  return socket.space() == nullptr ? kernel_sockets() : static_cast<SocketSystem&>(*socket.space());
+}
+
 }  // namespace linkspan

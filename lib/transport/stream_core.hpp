@@ -109,6 +109,7 @@ class StreamCore : public SocketCore {
 
   // What a backend reports. Each may run callbacks; afterwards the stream may be closed (but is still there).
 
+  /// `data` is not empty; `descriptors` came with its first byte, if there are any.
   void report_received(Chain&& data);
   void report_received(Chain&& data, std::vector<Socket>&& descriptors);
   /// `bytes` were received into receive_memory().
@@ -185,6 +186,8 @@ class StreamCore : public SocketCore {
   struct Aside {
     Chain released;         // accepted or refused, to be released outside of calls
     ReceiveQueue received;  // not delivered yet
+
+    [[nodiscard]] bool has_work() const noexcept { return !released.empty() || received.has_work(); }
   };
   [[nodiscard]] Aside& aside() {
     if (aside_ == nullptr) aside_ = std::make_unique<Aside>();
@@ -219,7 +222,8 @@ class StreamCore : public SocketCore {
   [[nodiscard]] bool ordinary() const noexcept {
     constexpr Flags kOpen = kConnected | kOpenReported;
     constexpr Flags kDecisive = kOpen | kReportWritable | kReceiveEnded | kClosing | kEnding | kUndecided;
-    return (flags_ & kDecisive) == kOpen && progress_ == 0 && writes_.empty() && aside_ == nullptr;
+    return (flags_ & kDecisive) == kOpen && progress_ == 0 && writes_.empty() &&
+           (aside_ == nullptr || !aside_->has_work());
   }
   void service_rest();
   void connect();

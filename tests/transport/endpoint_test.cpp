@@ -56,21 +56,25 @@ TEST_CASE("an endpoint knows its family, port and path") {
   CHECK(ipv4.port() == 8080);
   CHECK_FALSE(ipv4.is_unix());
   CHECK(ipv4.unix_path().empty());
+  CHECK(ipv4.host() == "10.1.2.3");
 
   const Endpoint ipv6 = Endpoint::parse("[::1]:9").value();
   CHECK(ipv6.family() == AF_INET6);
   CHECK(ipv6.port() == 9);
+  CHECK(ipv6.host() == "[::1]");
 
   const Endpoint path = Endpoint::parse("unix:/tmp/x").value();
   CHECK(path.is_unix());
   CHECK(path.unix_path() == "/tmp/x");
   CHECK(path.port() == 0);
+  CHECK(path.host().empty());
   CHECK(Endpoint::parse("unix:@name").value().unix_path() == "@name");
 }
 
 TEST_CASE("no address: family unspecified, written as none") {
   CHECK(Endpoint().family() == AF_UNSPEC);
   CHECK(Endpoint().to_string() == "none");
+  CHECK(Endpoint().host().empty());
   CHECK(Endpoint() == Endpoint());
 }
 

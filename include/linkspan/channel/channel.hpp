@@ -134,6 +134,9 @@ class LINKSPAN_API Channel : private DeferredTask {
     }
   }
 
+  /// Calls `done` in a task of the loop, outside of all calls; at once if that takes none.
+  void complete_later(WriteDone done, std::error_code error);
+
   /// Reports an error to the handlers, from the wire on.
   void fail(std::error_code error, std::string_view detail);
   /// Asks the handlers to finish and close; see HandlerNode::on_drain.
@@ -178,8 +181,6 @@ class LINKSPAN_API Channel : private DeferredTask {
   /// Why it was closed, when it was not asked to.
   [[nodiscard]] std::error_code reason() const noexcept { return reason_; }
   void attach(std::shared_ptr<detail::ChannelState> state);
-  /// Calls `done` in a task of the loop; at once if that takes none.
-  void complete_later(WriteDone done, std::error_code error);
 
  private:
   friend class ChannelRef;

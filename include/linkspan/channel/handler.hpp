@@ -220,6 +220,16 @@ constexpr bool overrides(Result (Class::*)(Args...)) noexcept {
   return !std::is_same_v<Base, Class>;
 }
 
+template <class H, bool kReads, bool kWrites>
+constexpr void check_messages() noexcept {
+  using In = typename H::InMessage;
+  using Out = typename H::OutMessage;
+  static_assert(kReads || std::is_same_v<In, typename H::NextInMessage> || std::is_same_v<In, Nothing>,
+                "a handler that passes on another type than it reads overrides on_read");
+  static_assert(kWrites || std::is_same_v<Out, typename H::NextOutMessage> || std::is_same_v<Out, Nothing>,
+                "a handler that writes another type than it takes overrides on_write");
+}
+
 template <class H>
 constexpr HandlerTable make_handler_table() noexcept {
   using In = typename H::InMessage;
@@ -229,10 +239,7 @@ constexpr HandlerTable make_handler_table() noexcept {
   using Base = Handler<In, NextIn, Out, NextOut>;
   constexpr bool reads = overrides<Base>(&H::on_read);
   constexpr bool writes = overrides<Base>(&H::on_write);
-  static_assert(reads || std::is_same_v<In, NextIn> || std::is_same_v<In, Nothing>,
-                "a handler that passes on another type than it reads overrides on_read");
-  static_assert(writes || std::is_same_v<Out, NextOut> || std::is_same_v<Out, Nothing>,
-                "a handler that writes another type than it takes overrides on_write");
+  check_messages<H, reads, writes>();
   HandlerTable table{kTypeName<H>,
                      &kTypeName<In>,
                      &kTypeName<NextIn>,

@@ -162,16 +162,8 @@ class Requests final : public Service<Response, Request> {
   }
   void finish_later(Done done, std::error_code error) {
     if (!done) return;
-    auto shared = std::make_unique<Done>(std::move(done));
-    EventLoop& loop = this->channel().loop();
-    if (loop.post([raw = shared.get(), error] {
-          const std::unique_ptr<Done> owner(raw);
-          (*owner)(error, nullptr);
-        })) {
-      static_cast<void>(shared.release());
-    } else {
-      (*shared)(error, nullptr);
-    }
+    this->channel().complete_later(
+        [done = std::move(done)](std::error_code reason) mutable { done(reason, nullptr); }, error);
   }
 
   RequestOptions options_;

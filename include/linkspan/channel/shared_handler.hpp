@@ -134,10 +134,7 @@ constexpr HandlerTable make_shared_table() noexcept {
   using Base = SharedHandler<In, NextIn, Out, NextOut>;
   constexpr bool reads = overrides<Base>(&H::on_read);
   constexpr bool writes = overrides<Base>(&H::on_write);
-  static_assert(reads || std::is_same_v<In, NextIn> || std::is_same_v<In, Nothing>,
-                "a handler that passes on another type than it reads overrides on_read");
-  static_assert(writes || std::is_same_v<Out, NextOut> || std::is_same_v<Out, Nothing>,
-                "a handler that writes another type than it takes overrides on_write");
+  check_messages<H, reads, writes>();
   HandlerTable table = make_handler_table<SharedNode<H>>();
   table.name = kTypeName<H>;
   if (!reads) table.read = nullptr;

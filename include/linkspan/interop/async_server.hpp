@@ -25,10 +25,24 @@
 #include "linkspan/channel/server.hpp"
 #include "linkspan/interop/async_channel.hpp"
 
-#ifdef ASIO_HAS_CO_AWAIT  // not with clang 14 on libstdc++
-
 namespace linkspan {
 
+namespace detail {
+
+/// An AsyncChannel behind what `codecs`, if there is one, puts into the pipeline.
+template <class In, class Out>
+Result<AsyncChannel<In, Out>> attach_behind(const ChannelInitializer& codecs, Channel& channel,
+                                            InboxLimits limits) {
+  if (codecs != nullptr) {
+    const Status filled = codecs(channel);
+    if (!filled) return filled.error();
+  }
+  return attach_async<In, Out>(channel, limits);
+}
+
+}  // namespace detail
+
+#ifdef ASIO_HAS_CO_AWAIT  // not with clang 14 on libstdc++
 /// A ChannelInitializer: `codecs`, if there is one, fills the pipeline, and then `serve(AsyncChannel<In,
 /// Out>)`, which returns an asio::awaitable<void>, is spawned on the channel's loop. The channel closes when
 /// it returns. An exception closes it too: a std::system_error is how operations fail and is nobody's fault,
@@ -38,11 +52,7 @@ template <class In, class Out = In, class Serve>
 [[nodiscard]] ChannelInitializer serve_with(Serve serve, ChannelInitializer codecs = nullptr,
                                             InboxLimits limits = {}) {
   return [serve = std::move(serve), codecs = std::move(codecs), limits](Channel& channel) -> Status {
-    if (codecs != nullptr) {
-      Status filled = codecs(channel);
-      if (!filled) return filled;
-    }
-    Result<AsyncChannel<In, Out>> made = attach_async<In, Out>(channel, limits);
+    Result<AsyncChannel<In, Out>> made = detail::attach_behind<In, Out>(codecs, channel, limits);
     if (!made) return made.error();
     auto finished = [ref = channel.ref()](std::exception_ptr failure) {
       if (failure == nullptr) return;
@@ -57,6 +67,7 @@ template <class In, class Out = In, class Serve>
     return std::monostate();
   };
 }
+#endif
 
 namespace detail {
 
@@ -114,11 +125,7 @@ class AsyncAcceptor {
     auto queue = std::make_shared<detail::AcceptQueue<In, Out>>(max_waiting);
     options.initializer = [queue, codecs = std::move(options.initializer),
                            limits](Channel& channel) -> Status {
-      if (codecs != nullptr) {
-        Status filled = codecs(channel);
-        if (!filled) return filled;
-      }
-      Result<AsyncChannel<In, Out>> made = attach_async<In, Out>(channel, limits);
+      Result<AsyncChannel<In, Out>> made = detail::attach_behind<In, Out>(codecs, channel, limits);
       if (!made) return made.error();
       return queue->add(std::move(made).value());
     };
@@ -184,11 +191,7 @@ class AsyncClient {
   void connect(const Target& target, const std::shared_ptr<Operation>& operation) const {
     auto made = std::make_shared<AsyncChannel<In, Out>>();
     auto initializer = [made, codecs = codecs_, limits = limits_](Channel& channel) -> Status {
-      if (codecs != nullptr) {
-        Status filled = codecs(channel);
-        if (!filled) return filled;
-      }
-      Result<AsyncChannel<In, Out>> attached = attach_async<In, Out>(channel, limits);
+      Result<AsyncChannel<In, Out>> attached = detail::attach_behind<In, Out>(codecs, channel, limits);
       if (!attached) return attached.error();
       *made = std::move(attached).value();
       return std::monostate();
@@ -224,5 +227,3 @@ auto async_connect(const AsyncClient<In, Out>& client, Target target, Token&& to
 }
 
 }  // namespace linkspan
-
-#endif

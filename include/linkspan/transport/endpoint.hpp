@@ -37,6 +37,8 @@ class LINKSPAN_API Endpoint {
   [[nodiscard]] bool is_unix() const noexcept;
   /// 0 for unix sockets.
   [[nodiscard]] std::uint16_t port() const noexcept;
+  /// The numeric host as parse reads it, IPv6 in brackets; empty for unix sockets and without an address.
+  [[nodiscard]] std::string host() const;
   /// The path of a unix socket; empty when it has none.
   [[nodiscard]] std::string unix_path() const;
 

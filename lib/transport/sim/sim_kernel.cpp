@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "lib/base/split_mix.hpp"
 #include "lib/transport/sim/sim_machine.hpp"
 #include "lib/transport/sim/sim_reactor.hpp"
 #include "linkspan/base/assert.hpp"
@@ -13,12 +14,6 @@
 namespace linkspan {
 namespace {
 
-std::uint64_t mix(std::uint64_t bits) noexcept {
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
-  return bits ^ (bits >> 31);
-}
-
 std::pair<int, int> pair_of(const SimMachine& one, const SimMachine& other) noexcept {
   return std::minmax(one.index(), other.index());
 }
@@ -26,14 +21,13 @@ std::pair<int, int> pair_of(const SimMachine& one, const SimMachine& other) noex
 }  // namespace
 
 std::uint64_t SimRandom::next() noexcept {
-  state_ += 0x9E3779B97F4A7C15;
-  return mix(state_);
+  return split_mix(state_);
 }
 
 SimKernel::SimKernel(const SimOptions& options)
     : options_(options),
       choices_(options.seed),
-      random_(mix(options.seed) + 1),
+      random_(mix_bits(options.seed) + 1),
       environment_{clock_, random_, threads_, names_, system_files()} {
   LINKSPAN_ASSERT(
       options.latency_min >= Duration::zero() && options.latency_min <= options.latency_max,
@@ -79,9 +73,9 @@ Duration SimKernel::latency() noexcept {
 }
 
 void SimKernel::note(SimEvent event, int socket, std::uint64_t value) noexcept {
-  hash_ = mix(hash_ ^ static_cast<std::uint64_t>(now().time_since_epoch().count()));
-  hash_ = mix(hash_ ^ (static_cast<std::uint64_t>(event) << 32 | static_cast<std::uint32_t>(socket)));
-  hash_ = mix(hash_ ^ value);
+  hash_ = mix_bits(hash_ ^ static_cast<std::uint64_t>(now().time_since_epoch().count()));
+  hash_ = mix_bits(hash_ ^ (static_cast<std::uint64_t>(event) << 32 | static_cast<std::uint32_t>(socket)));
+  hash_ = mix_bits(hash_ ^ value);
 }
 
 // --- sockets
@@ -124,7 +118,7 @@ SimMachine& SimKernel::add_machine(const std::string& name, const std::vector<st
     const bool ipv6 = address.find(':') != std::string::npos;
     const Result<Endpoint> endpoint = Endpoint::parse(ipv6 ? "[" + address + "]:0" : address + ":0");
     LINKSPAN_ASSERT(endpoint, "an address of a simulated host is a numeric one");
-    hosts.push_back(host_of(endpoint.value()));
+    hosts.push_back(endpoint.value().host());
     LINKSPAN_ASSERT(machine_at(hosts.back()) == nullptr, "simulated hosts have addresses of their own");
   }
   for (const std::unique_ptr<SimMachine>& machine : machines_) {

@@ -49,11 +49,6 @@ ssize_t result_of(ssize_t result) noexcept {
 
 }  // namespace
 
-std::string host_of(const Endpoint& endpoint) {
-  const std::string text = endpoint.to_string();
-  return text.substr(0, text.rfind(':'));
-}
-
 SimMachine::SimMachine(SimKernel& kernel, int index, std::string name, std::vector<std::string> hosts)
     : kernel_(kernel), index_(index), name_(std::move(name)), addresses_(std::move(hosts)), host_(*this) {}
 
@@ -62,7 +57,7 @@ bool SimMachine::has_address(const std::string& address) const noexcept {
 }
 
 bool SimMachine::is_local(const Endpoint& endpoint) const noexcept {
-  const std::string host = host_of(endpoint);
+  const std::string host = endpoint.host();
   return is_any(host) || is_loopback(host) || has_address(host);
 }
 
@@ -93,12 +88,12 @@ Socket SimMachine::descriptor_for(SimSocket& socket) {
 }
 
 SimMachine* SimMachine::route(const Endpoint& peer) noexcept {
-  const std::string host = host_of(peer);
+  const std::string host = peer.host();
   return is_any(host) || is_loopback(host) ? this : kernel_.machine_at(host);
 }
 
 Endpoint SimMachine::source_for(const Endpoint& peer) {
-  const std::string host = host_of(peer);
+  const std::string host = peer.host();
   const bool ipv6 = peer.family() == AF_INET6;
   std::string from = ipv6 ? "[::1]" : "127.0.0.1";
   if (has_address(host)) {
@@ -142,17 +137,17 @@ std::error_code SimMachine::bind(SimSocket& socket, const Endpoint& endpoint, bo
   if (!is_local(endpoint)) return system_error_code(EADDRNOTAVAIL);
   const std::uint16_t port = take_port(endpoint.family(), endpoint.port(), shared);
   if (port == 0) return system_error_code(EADDRINUSE);
-  socket.set_local(endpoint_of(host_of(endpoint), port), true);
+  socket.set_local(endpoint_of(endpoint.host(), port), true);
   return {};
 }
 
 SimSocket* SimMachine::tcp_listener(const Endpoint& endpoint) const noexcept {
   std::vector<SimSocket*> found;
-  const std::string host = host_of(endpoint);
+  const std::string host = endpoint.host();
   for (SimSocket* listener : listeners_) {
     const Endpoint& local = listener->local();
     if (local.family() != endpoint.family() || local.port() != endpoint.port()) continue;
-    const std::string at = host_of(local);
+    const std::string at = local.host();
     if (at == host || is_any(at) || is_any(host)) found.push_back(listener);
   }
   return found.empty() ? nullptr : found[kernel_.below(found.size())];

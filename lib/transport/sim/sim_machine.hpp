@@ -111,7 +111,4 @@ class SimMachine final : public SocketSystem {
   static constexpr std::uint16_t kFirstPort = 32768;
 };
 
-/// The part of `endpoint`'s text before the port.
-[[nodiscard]] std::string host_of(const Endpoint& endpoint);
-
 }  // namespace linkspan
