@@ -415,7 +415,10 @@ std::size_t World::open_descriptors() const {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   if (network_ == nullptr) return count;
   for (const auto& [number, socket] : SimMachine::of(*sim_host_).kernel().sockets()) {
-    count = count + 1 - socket->unread_descriptors();
+    ++count;
+    if (socket->type() == SimSocket::Type::stream) {
+      count -= static_cast<const SimStream&>(*socket).unread_descriptors();
+    }
   }
   return count;
 }
@@ -478,9 +481,9 @@ Socket World::raw_connect(const Endpoint& endpoint) {
     Socket socket = raw_connecting(endpoint);
     SimMachine& machine = SimMachine::of(*sim_host_);
     SimKernel& kernel = machine.kernel();
-    const SimSocket& simulated = *machine.socket_of(socket.descriptor());
-    while (simulated.state() == SimSocket::State::connecting) kernel.advance_to(kernel.next_event());
-    REQUIRE(simulated.state() == SimSocket::State::connected);
+    const SimStream& simulated = *machine.stream_of(socket.descriptor());
+    while (simulated.state() == SimStream::State::connecting) kernel.advance_to(kernel.next_event());
+    REQUIRE(simulated.connected());
     return socket;
   }
   Socket socket = make_socket(endpoint);

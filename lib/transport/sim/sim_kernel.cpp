@@ -80,9 +80,12 @@ void SimKernel::note(SimEvent event, int socket, std::uint64_t value) noexcept {
 
 // --- sockets
 
-SimSocket& SimKernel::make_socket(SimMachine& machine, int family) {
+SimStream& SimKernel::make_stream(SimMachine& machine, int family) {
   const int number = next_socket_++;
-  return *sockets_.emplace(number, std::make_unique<SimSocket>(machine, number, family)).first->second;
+  auto made = std::make_unique<SimStream>(machine, number, family);
+  SimStream& stream = *made;
+  sockets_.emplace(number, std::move(made));
+  return stream;
 }
 
 SimSocket* SimKernel::find(int socket) noexcept {
@@ -98,14 +101,14 @@ void SimKernel::erase(SimSocket& socket) noexcept {
 
 void SimKernel::answer_reset(int socket, SimMachine& from, int error) {
   after(latency(), [this, socket, &from, error] {
-    SimSocket* lost = find(socket);
+    SimStream* lost = find_stream(socket);
     if (lost == nullptr) return;
     if (!separated(from, lost->machine())) {
       lost->lose(error);
       return;
     }
     after(options_.give_up, [this, socket] {
-      if (SimSocket* unanswered = find(socket)) unanswered->lose(ETIMEDOUT);
+      if (SimStream* unanswered = find_stream(socket)) unanswered->lose(ETIMEDOUT);
     });
   });
 }

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/transport/sim/sim_socket.hpp"
+#include "lib/transport/sim/sim_stream.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/loop/environment.hpp"
 #include "linkspan/loop/helper_threads.hpp"
@@ -87,9 +87,11 @@ class SimKernel {
 
   // Sockets. Numbers are never used again.
 
-  SimSocket& make_socket(SimMachine& machine, int family);
+  SimStream& make_stream(SimMachine& machine, int family);
   /// nullptr once it is gone.
   [[nodiscard]] SimSocket* find(int socket) noexcept;
+  /// The same for one that is a stream, if it is anything.
+  [[nodiscard]] SimStream* find_stream(int socket) noexcept { return static_cast<SimStream*>(find(socket)); }
   void erase(SimSocket& socket) noexcept;
   [[nodiscard]] int next_descriptor() noexcept { return next_descriptor_++; }
   [[nodiscard]] std::map<int, std::unique_ptr<SimSocket>>& sockets() noexcept { return sockets_; }

@@ -80,6 +80,12 @@ SimSocket* SimMachine::socket_of(int descriptor) const noexcept {
   return found == descriptors_.end() ? nullptr : found->second;
 }
 
+SimStream* SimMachine::stream_of(int descriptor) const noexcept {
+  SimSocket* socket = socket_of(descriptor);
+  const bool is_stream = socket != nullptr && socket->type() == SimSocket::Type::stream;
+  return is_stream ? static_cast<SimStream*>(socket) : nullptr;
+}
+
 Socket SimMachine::descriptor_for(SimSocket& socket) {
   const int descriptor = kernel_.next_descriptor();
   descriptors_.emplace(descriptor, &socket);
@@ -92,25 +98,26 @@ SimMachine* SimMachine::route(const Endpoint& peer) noexcept {
   return is_any(host) || is_loopback(host) ? this : kernel_.machine_at(host);
 }
 
-Endpoint SimMachine::source_for(const Endpoint& peer) {
+std::string SimMachine::source_host(const Endpoint& peer) const {
   const std::string host = peer.host();
   const bool ipv6 = peer.family() == AF_INET6;
-  std::string from = ipv6 ? "[::1]" : "127.0.0.1";
-  if (has_address(host)) {
-    from = host;
-  } else if (!is_any(host) && !is_loopback(host)) {
-    const auto is_of_family = [&](const std::string& address) { return (address.front() == '[') == ipv6; };
-    const auto found = std::ranges::find_if(addresses_, is_of_family);
-    if (found == addresses_.end()) return {};
-    from = *found;
-  }
-  const std::uint16_t port = take_port(peer.family(), 0, false);
+  if (has_address(host)) return host;
+  if (is_any(host) || is_loopback(host)) return ipv6 ? "[::1]" : "127.0.0.1";
+  const auto is_of_family = [&](const std::string& address) { return (address.front() == '[') == ipv6; };
+  const auto found = std::ranges::find_if(addresses_, is_of_family);
+  return found == addresses_.end() ? std::string() : *found;
+}
+
+Endpoint SimMachine::source_for(const SimSocket& socket, const Endpoint& peer) {
+  const std::string from = source_host(peer);
+  if (from.empty()) return {};
+  const std::uint16_t port = take_port(socket, 0, false);
   return port == 0 ? Endpoint() : endpoint_of(from, port);
 }
 
-std::uint16_t SimMachine::take_port(int family, std::uint16_t wanted, bool shared) {
+std::uint16_t SimMachine::take_port(const SimSocket& socket, std::uint16_t wanted, bool shared) {
   if (wanted != 0) {
-    Port& port = ports_[{family, wanted}];
+    Port& port = ports_[{socket.type(), socket.family(), wanted}];
     if (port.users != 0 && !(port.shared && shared)) return 0;
     ++port.users;
     port.shared = shared;
@@ -119,7 +126,7 @@ std::uint16_t SimMachine::take_port(int family, std::uint16_t wanted, bool share
   for (int tries = 0; tries < 65536 - kFirstPort; ++tries) {
     const std::uint16_t port = next_port_;
     next_port_ = next_port_ == 65535 ? kFirstPort : static_cast<std::uint16_t>(next_port_ + 1);
-    if (!ports_.contains({family, port})) return take_port(family, port, shared);
+    if (!ports_.contains({socket.type(), socket.family(), port})) return take_port(socket, port, shared);
   }
   return 0;
 }
@@ -135,16 +142,16 @@ std::error_code SimMachine::bind(SimSocket& socket, const Endpoint& endpoint, bo
     return {};
   }
   if (!is_local(endpoint)) return system_error_code(EADDRNOTAVAIL);
-  const std::uint16_t port = take_port(endpoint.family(), endpoint.port(), shared);
+  const std::uint16_t port = take_port(socket, endpoint.port(), shared);
   if (port == 0) return system_error_code(EADDRINUSE);
   socket.set_local(endpoint_of(endpoint.host(), port), true);
   return {};
 }
 
-SimSocket* SimMachine::tcp_listener(const Endpoint& endpoint) const noexcept {
-  std::vector<SimSocket*> found;
+SimStream* SimMachine::tcp_listener(const Endpoint& endpoint) const noexcept {
+  std::vector<SimStream*> found;
   const std::string host = endpoint.host();
-  for (SimSocket* listener : listeners_) {
+  for (SimStream* listener : listeners_) {
     const Endpoint& local = listener->local();
     if (local.family() != endpoint.family() || local.port() != endpoint.port()) continue;
     const std::string at = local.host();
@@ -153,11 +160,16 @@ SimSocket* SimMachine::tcp_listener(const Endpoint& endpoint) const noexcept {
   return found.empty() ? nullptr : found[kernel_.below(found.size())];
 }
 
-SimSocket* SimMachine::unix_listener(const std::string& path, bool& exists) const noexcept {
+SimSocket* SimMachine::socket_at(const std::string& path, SimSocket::Type type, int& error) const noexcept {
   const auto found = paths_.find(path);
-  exists = found != paths_.end();
-  SimSocket* socket = exists ? kernel_.find(found->second) : nullptr;
-  return socket != nullptr && socket->state() == SimSocket::State::listening ? socket : nullptr;
+  if (found == paths_.end()) {
+    error = path.starts_with('@') ? ECONNREFUSED : ENOENT;
+    return nullptr;
+  }
+  SimSocket* socket = kernel_.find(found->second);
+  if (socket != nullptr && socket->type() == type) return socket;
+  error = socket == nullptr ? ECONNREFUSED : EPROTOTYPE;
+  return nullptr;
 }
 
 void SimMachine::socket_goes(SimSocket& socket) noexcept {
@@ -169,7 +181,7 @@ void SimMachine::socket_goes(SimSocket& socket) noexcept {
     if (path.starts_with('@') && found != paths_.end() && found->second == socket.number())
       paths_.erase(found);
   } else if (socket.has_port()) {
-    const auto port = ports_.find({socket.family(), socket.local().port()});
+    const auto port = ports_.find({socket.type(), socket.family(), socket.local().port()});
     if (port != ports_.end() && --port->second.users == 0) ports_.erase(port);
   }
 }
@@ -180,7 +192,7 @@ Result<Socket> SimMachine::make_listening(const Endpoint& endpoint, const Listen
   const std::string what = "listening on " + endpoint.to_string();
   if (dead_) return Error(system_error_code(ENETDOWN), what);
   if (!is_simulated(endpoint.family())) return Error(system_error_code(EAFNOSUPPORT), what);
-  SimSocket& socket = kernel_.make_socket(*this, endpoint.family());
+  SimStream& socket = kernel_.make_stream(*this, endpoint.family());
   socket.set_local(unnamed(endpoint.family()), false);
   Socket made = descriptor_for(socket);
   socket.set_options(options.socket);
@@ -192,8 +204,8 @@ Result<Socket> SimMachine::make_listening(const Endpoint& endpoint, const Listen
 }
 
 Status SimMachine::adopt_listening(const Socket& socket) {
-  const SimSocket* found = socket.space() == this ? socket_of(socket.descriptor()) : nullptr;
-  if (found == nullptr || found->state() != SimSocket::State::listening) {
+  const SimStream* found = socket.space() == this ? stream_of(socket.descriptor()) : nullptr;
+  if (found == nullptr || found->state() != SimStream::State::listening) {
     return Error(errc::invalid_argument,
                  "a listener of a simulated host needs a listening socket of that host");
   }
@@ -204,7 +216,7 @@ Result<Socket> SimMachine::make_connecting(const Endpoint& peer, const StreamOpt
   const std::string what = "connecting to " + peer.to_string();
   if (dead_) return Error(system_error_code(ENETDOWN), what);
   if (!is_simulated(peer.family())) return Error(system_error_code(EAFNOSUPPORT), what);
-  SimSocket& socket = kernel_.make_socket(*this, peer.family());
+  SimStream& socket = kernel_.make_stream(*this, peer.family());
   socket.set_local(unnamed(peer.family()), false);
   Socket made = descriptor_for(socket);
   socket.set_options(options.socket);
@@ -221,9 +233,9 @@ Status SimMachine::adopt_stream(const Socket& socket, const SocketOptions& optio
   if (socket.space() != this) {
     return Error(errc::invalid_argument, "a stream of a simulated host needs a socket of that host");
   }
-  SimSocket* found = socket_of(socket.descriptor());
+  SimStream* found = stream_of(socket.descriptor());
   if (found == nullptr) return Error(errc::invalid_argument, "a stream needs a socket");
-  if (found->state() != SimSocket::State::connected && found->state() != SimSocket::State::broken) {
+  if (found->state() != SimStream::State::connected && found->state() != SimStream::State::broken) {
     return Error(errc::invalid_argument, "a stream needs a socket that is connected");
   }
   found->set_options(options);
@@ -245,22 +257,22 @@ Endpoint SimMachine::local_endpoint(int descriptor) noexcept {
 
 Endpoint SimMachine::peer_endpoint(int descriptor) noexcept {
   const SimSocket* socket = socket_of(descriptor);
-  return socket == nullptr || socket->state() != SimSocket::State::connected ? Endpoint() : socket->remote();
+  return socket == nullptr || !socket->connected() ? Endpoint() : socket->remote();
 }
 
 std::size_t SimMachine::unread_bytes(int descriptor) noexcept {
-  const SimSocket* socket = socket_of(descriptor);
+  const SimStream* socket = stream_of(descriptor);
   return socket == nullptr ? 0 : socket->unread_bytes();
 }
 
 // --- calls
 
 void SimMachine::end_sending(int descriptor) noexcept {
-  if (SimSocket* socket = socket_of(descriptor)) socket->end_sending();
+  if (SimStream* socket = stream_of(descriptor)) socket->end_sending();
 }
 
 void SimMachine::before_close(int descriptor, bool reset) noexcept {
-  SimSocket* socket = socket_of(descriptor);
+  SimStream* socket = stream_of(descriptor);
   if (socket != nullptr && reset) socket->reset_on_close(true);
 }
 
@@ -274,7 +286,7 @@ void SimMachine::remove_path(const std::string& path) noexcept {
 }
 
 int SimMachine::connect(int descriptor, const Endpoint& peer) {
-  SimSocket* socket = socket_of(descriptor);
+  SimStream* socket = stream_of(descriptor);
   return static_cast<int>(result_of(socket == nullptr ? -EBADF : socket->connect(peer)));
 }
 
@@ -284,8 +296,8 @@ int SimMachine::take_error(int descriptor) noexcept {
 }
 
 Socket SimMachine::accept(int listener) {
-  SimSocket* socket = socket_of(listener);
-  SimSocket* accepted = socket == nullptr ? nullptr : kernel_.find(socket->accept());
+  SimStream* socket = stream_of(listener);
+  SimStream* accepted = socket == nullptr ? nullptr : kernel_.find_stream(socket->accept());
   if (accepted == nullptr) {
     errno = socket == nullptr ? EBADF : EAGAIN;
     return {};
@@ -297,13 +309,13 @@ Socket SimMachine::accept(int listener) {
 }
 
 ssize_t SimMachine::receive(int descriptor, std::span<std::byte> memory) {
-  SimSocket* socket = socket_of(descriptor);
+  SimStream* socket = stream_of(descriptor);
   return result_of(socket == nullptr ? -EBADF : socket->receive(memory, nullptr));
 }
 
 ssize_t SimMachine::receive(int descriptor, std::span<std::byte> memory, std::size_t most,
                             Result<std::vector<Socket>, std::error_code>& descriptors) {
-  SimSocket* socket = socket_of(descriptor);
+  SimStream* socket = stream_of(descriptor);
   if (socket == nullptr) return result_of(-EBADF);
   std::vector<Socket> all;
   const ssize_t received = socket->receive(memory, &all);
@@ -316,7 +328,7 @@ ssize_t SimMachine::receive(int descriptor, std::span<std::byte> memory, std::si
 }
 
 ssize_t SimMachine::send(int descriptor, std::span<iovec> vectors, std::span<const Socket> descriptors) {
-  SimSocket* socket = socket_of(descriptor);
+  SimStream* socket = stream_of(descriptor);
   if (socket == nullptr) return result_of(-EBADF);
   std::vector<Socket> copies;
   for (const Socket& passed : descriptors) {

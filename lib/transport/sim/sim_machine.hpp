@@ -9,10 +9,11 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "lib/transport/sim/sim_socket.hpp"
+#include "lib/transport/sim/sim_stream.hpp"
 #include "lib/transport/socket_system.hpp"
 #include "linkspan/transport/sim_network.hpp"
 
@@ -39,16 +40,21 @@ class SimMachine final : public SocketSystem {
 
   /// nullptr: not open here.
   [[nodiscard]] SimSocket* socket_of(int descriptor) const noexcept;
+  /// nullptr as well when it is of another type.
+  [[nodiscard]] SimStream* stream_of(int descriptor) const noexcept;
   /// A descriptor more for `socket`.
   [[nodiscard]] Socket descriptor_for(SimSocket& socket);
 
-  /// Where a connection to `peer` comes from; no Endpoint: there is no way.
-  [[nodiscard]] Endpoint source_for(const Endpoint& peer);
+  /// The host that what goes to `peer` comes from; empty: there is no way.
+  [[nodiscard]] std::string source_host(const Endpoint& peer) const;
+  /// The same with a port of its own for `socket`; no Endpoint: there is no way.
+  [[nodiscard]] Endpoint source_for(const SimSocket& socket, const Endpoint& peer);
   /// nullptr: no host has that address.
   [[nodiscard]] SimMachine* route(const Endpoint& peer) noexcept;
-  [[nodiscard]] SimSocket* tcp_listener(const Endpoint& endpoint) const noexcept;
-  /// `exists`: something is at the path.
-  [[nodiscard]] SimSocket* unix_listener(const std::string& path, bool& exists) const noexcept;
+  [[nodiscard]] SimStream* tcp_listener(const Endpoint& endpoint) const noexcept;
+  /// The unix socket at `path`; nullptr: `error` is what connect would say.
+  [[nodiscard]] SimSocket* socket_at(const std::string& path, SimSocket::Type type,
+                                     int& error) const noexcept;
   /// What the machine knows of a socket that goes.
   void socket_goes(SimSocket& socket) noexcept;
 
@@ -89,7 +95,7 @@ class SimMachine final : public SocketSystem {
   [[nodiscard]] bool is_local(const Endpoint& endpoint) const noexcept;
   [[nodiscard]] std::error_code bind(SimSocket& socket, const Endpoint& endpoint, bool shared);
   /// 0: none is free, or not this one.
-  [[nodiscard]] std::uint16_t take_port(int family, std::uint16_t wanted, bool shared);
+  [[nodiscard]] std::uint16_t take_port(const SimSocket& socket, std::uint16_t wanted, bool shared);
 
   SimKernel& kernel_;
   const int index_;
@@ -99,13 +105,14 @@ class SimMachine final : public SocketSystem {
   bool dead_ = false;
   bool refuses_ = false;
   std::map<int, SimSocket*> descriptors_;
-  std::vector<SimSocket*> listeners_;
+  std::vector<SimStream*> listeners_;
   std::map<std::string, int> paths_;  // sockets, which may be gone
   struct Port {
     int users = 0;
     bool shared = false;  // reuse_port
   };
-  std::map<std::pair<int, std::uint16_t>, Port> ports_;  // by family and port
+  using PortKey = std::tuple<SimSocket::Type, int, std::uint16_t>;  // the second is the family
+  std::map<PortKey, Port> ports_;
   std::uint16_t next_port_ = kFirstPort;
 
   static constexpr std::uint16_t kFirstPort = 32768;

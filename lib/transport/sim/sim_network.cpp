@@ -90,11 +90,11 @@ bool SimNetwork::reset(const Endpoint& one, const Endpoint& other) {
   for (const auto& [number, socket] : kernel_->sockets()) {
     const bool is_end = (socket->local() == one && socket->remote() == other) ||
                         (socket->local() == other && socket->remote() == one);
-    if (is_end && !socket->is_unix() && socket->state() == SimSocket::State::connected)
-      ends.push_back(number);
+    const bool is_tcp = socket->type() == SimSocket::Type::stream && !socket->is_unix();
+    if (is_end && is_tcp && socket->connected()) ends.push_back(number);
   }
   for (const int number : ends) {
-    if (SimSocket* socket = kernel_->find(number)) socket->lose(ECONNRESET);
+    if (SimStream* socket = kernel_->find_stream(number)) socket->lose(ECONNRESET);
   }
   return !ends.empty();
 }
