@@ -82,20 +82,6 @@ bool bind_or_take_over(int descriptor, const Endpoint& local) noexcept {
   return false;
 }
 
-Status check(const DatagramOptions& options) {
-  if (options.max_receive_bytes == 0 || options.max_receive_bytes > kMaxReceiveBytes) {
-    return Error(errc::invalid_argument, "max_receive_bytes is " + std::to_string(options.max_receive_bytes) +
-                                             " (expected 1 to " + std::to_string(kMaxReceiveBytes) + ")");
-  }
-  if (options.receive_batch == 0) {
-    return Error(errc::invalid_argument, "receive_batch is 0 (expected at least 1)");
-  }
-  if (options.queue_messages == 0) {
-    return Error(errc::invalid_argument, "queue_messages is 0 (expected at least 1)");
-  }
-  return std::monostate();
-}
-
 // What every socket gets once it has its options and its address.
 Result<ReadyDatagramSocket> finish(Socket socket, int family, const DatagramOptions& options) {
   const int descriptor = socket.descriptor();
@@ -118,12 +104,33 @@ Result<ReadyDatagramSocket> finish(Socket socket, int family, const DatagramOpti
 
 }  // namespace
 
-Result<ReadyDatagramSocket> make_datagram_socket(const Endpoint& local, const DatagramOptions& options) {
-  if (Status valid = check(options); !valid) return valid.error();
+Status check_datagram_options(const DatagramOptions& options) {
+  if (options.max_receive_bytes == 0 || options.max_receive_bytes > kMaxReceiveBytes) {
+    return Error(errc::invalid_argument, "max_receive_bytes is " + std::to_string(options.max_receive_bytes) +
+                                             " (expected 1 to " + std::to_string(kMaxReceiveBytes) + ")");
+  }
+  if (options.receive_batch == 0) {
+    return Error(errc::invalid_argument, "receive_batch is 0 (expected at least 1)");
+  }
+  if (options.queue_messages == 0) {
+    return Error(errc::invalid_argument, "queue_messages is 0 (expected at least 1)");
+  }
+  return std::monostate();
+}
+
+Result<int> datagram_family(const Endpoint& local, const DatagramOptions& options) {
+  if (Status valid = check_datagram_options(options); !valid) return valid.error();
   const int family = local.family() != AF_UNSPEC ? local.family() : options.peer.family();
   if (family == AF_UNSPEC) {
     return Error(errc::invalid_argument, "a datagram socket has an address, a peer, or both");
   }
+  return family;
+}
+
+Result<ReadyDatagramSocket> make_datagram_socket(const Endpoint& local, const DatagramOptions& options) {
+  const Result<int> checked = datagram_family(local, options);
+  if (!checked) return checked.error();
+  const int family = checked.value();
   Socket socket = make_socket(family);
   if (!socket) return Error(system_error_code(errno), "datagram socket for " + local.to_string());
   const int descriptor = socket.descriptor();
@@ -143,7 +150,7 @@ Result<ReadyDatagramSocket> make_datagram_socket(const Endpoint& local, const Da
 }
 
 Result<ReadyDatagramSocket> adopt_datagram_socket(Socket socket, const DatagramOptions& options) {
-  if (Status valid = check(options); !valid) return valid.error();
+  if (Status valid = check_datagram_options(options); !valid) return valid.error();
   const int descriptor = socket.descriptor();
   const int family = local_endpoint_of(descriptor).family();
   if (option_of(descriptor, SOL_SOCKET, SO_TYPE) != SOCK_DGRAM ||

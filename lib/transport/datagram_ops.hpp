@@ -59,6 +59,10 @@ struct ReadyDatagramSocket {
   std::string path;        ///< of a unix socket that was bound here, to be removed at its end
 };
 
+[[nodiscard]] Status check_datagram_options(const DatagramOptions& options);
+/// The family of such a socket, or what is wrong with these options.
+[[nodiscard]] Result<int> datagram_family(const Endpoint& local, const DatagramOptions& options);
+
 /// Bound to `local`, or not at all when that is no Endpoint; connected when the options say so.
 [[nodiscard]] Result<ReadyDatagramSocket> make_datagram_socket(const Endpoint& local,
                                                                const DatagramOptions& options);

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <exception>
 
+#include "lib/transport/sim/sim_machine.hpp"
+
 namespace linkspan::conformance {
 namespace {
 
@@ -42,12 +44,14 @@ bool has_ipv6() {
 }  // namespace
 
 // As in harness.cpp: a failure must not leave the loop of subcases.
-void for_each_datagram_mode_name(std::initializer_list<Family> families,
-                                 const std::function<void(const Mode&)>& body) {
+namespace {
+
+void for_each_mode_of(const std::vector<std::string>& transports, std::initializer_list<Family> families,
+                      const std::function<void(const Mode&)>& body) {
   std::exception_ptr failure;
-  for (const std::string& transport : tested_transports()) {
+  for (const std::string& transport : transports) {
     for (const Family family : families) {
-      if (family == Family::tcp6 && !has_ipv6()) continue;
+      if (family == Family::tcp6 && transport != "sim" && !has_ipv6()) continue;
       const Mode mode{transport, family};
       const std::string name = mode.transport + ", " + std::string(datagram_family_name(family));
       SUBCASE(name.c_str()) {
@@ -62,27 +66,41 @@ void for_each_datagram_mode_name(std::initializer_list<Family> families,
   if (failure) std::rethrow_exception(failure);
 }
 
-namespace {
-
-void for_each_world(std::initializer_list<Family> families, const std::function<void(DatagramWorld&)>& body) {
-  for_each_datagram_mode_name(families, [&](const Mode& mode) {
+std::function<void(const Mode&)> in_world(const std::function<void(DatagramWorld&)>& body) {
+  return [&body](const Mode& mode) {
     DatagramWorld world(mode);
     body(world);
-  });
+  };
 }
+
+constexpr std::initializer_list<Family> kAll{Family::tcp4, Family::tcp6, Family::unix_path};
+constexpr std::initializer_list<Family> kUdp{Family::tcp4, Family::tcp6};
+constexpr std::initializer_list<Family> kUnix{Family::unix_path};
 
 }  // namespace
 
+void for_each_datagram_mode_name(std::initializer_list<Family> families,
+                                 const std::function<void(const Mode&)>& body) {
+  for_each_mode_of(with_sim(), families, body);
+}
+
 void for_each_datagram_mode(const std::function<void(DatagramWorld&)>& body) {
-  for_each_world({Family::tcp4, Family::tcp6, Family::unix_path}, body);
+  for_each_mode_of(with_sim(), kAll, in_world(body));
 }
-
 void for_each_udp_mode(const std::function<void(DatagramWorld&)>& body) {
-  for_each_world({Family::tcp4, Family::tcp6}, body);
+  for_each_mode_of(with_sim(), kUdp, in_world(body));
 }
-
 void for_each_unix_mode(const std::function<void(DatagramWorld&)>& body) {
-  for_each_world({Family::unix_path}, body);
+  for_each_mode_of(with_sim(), kUnix, in_world(body));
+}
+void for_each_kernel_datagram_mode(const std::function<void(DatagramWorld&)>& body) {
+  for_each_mode_of(tested_transports(), kAll, in_world(body));
+}
+void for_each_kernel_udp_mode(const std::function<void(DatagramWorld&)>& body) {
+  for_each_mode_of(tested_transports(), kUdp, in_world(body));
+}
+void for_each_kernel_unix_mode(const std::function<void(DatagramWorld&)>& body) {
+  for_each_mode_of(tested_transports(), kUnix, in_world(body));
 }
 
 // --- DatagramRecorder, SendLog
@@ -159,10 +177,33 @@ std::error_code SendLog::error_of(int send) const {
 
 // --- RawSocket
 
-RawSocket::RawSocket(const Endpoint& at)
-    : socket_(::socket(at.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-  REQUIRE(::bind(descriptor(), at.address(), static_cast<socklen_t>(at.address_size())) == 0);
-  endpoint_ = local_endpoint(descriptor());
+namespace {
+
+Socket make_socket(int family) {
+  return Socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+RawSocket::RawSocket(World& world, const Endpoint& at) : world_(&world) {
+  if (SimMachine* machine = world.machine()) {
+    socket_ = machine->make_datagram(at, {}).value_or_throw().socket;
+  } else {
+    socket_ = make_socket(at.family());
+    REQUIRE(::bind(descriptor(), at.address(), static_cast<socklen_t>(at.address_size())) == 0);
+  }
+  endpoint_ = local_endpoint(socket_);
+}
+
+RawSocket RawSocket::connected(World& world, const Endpoint& peer) {
+  if (SimMachine* machine = world.machine()) {
+    DatagramOptions options;
+    options.peer = peer;
+    return {world, machine->make_datagram(Endpoint(), options).value_or_throw().socket};
+  }
+  RawSocket socket(world, make_socket(peer.family()));
+  REQUIRE(::connect(socket.descriptor(), peer.address(), static_cast<socklen_t>(peer.address_size())) == 0);
+  return socket;
 }
 
 int RawSocket::send(const Endpoint& to, std::string_view data) {
@@ -173,10 +214,20 @@ int RawSocket::send_in_segments(const Endpoint& to, std::string_view data, std::
   iovec vector{const_cast<char*>(data.data()), data.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> control{};
   msghdr message{};
-  message.msg_name = const_cast<sockaddr*>(to.address());
-  message.msg_namelen = static_cast<socklen_t>(to.address_size());
+  if (to.address_size() != 0) {
+    message.msg_name = const_cast<sockaddr*>(to.address());
+    message.msg_namelen = static_cast<socklen_t>(to.address_size());
+  }
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
+  if (SimMachine* machine = world_->machine()) {
+    REQUIRE(segment_bytes_in == 0);
+    MessageHeader header{message, 0};
+    const int sent = machine->send_messages(descriptor(), {&header, 1}, true);
+    const int error = sent < 0 ? errno : 0;
+    world_->let_arrive();
+    return error;
+  }
   if (segment_bytes_in != 0) {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
@@ -189,6 +240,16 @@ int RawSocket::send_in_segments(const Endpoint& to, std::string_view data, std::
   return ::sendmsg(descriptor(), &message, MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
+ssize_t RawSocket::receive_now(msghdr& message) {
+  SimMachine* const machine = world_->machine();
+  if (machine == nullptr) return ::recvmsg(descriptor(), &message, MSG_DONTWAIT);
+  world_->let_arrive();
+  MessageHeader header{message, 0};
+  const int received = machine->receive_messages(descriptor(), {&header, 1}, true);
+  message = header.msg_hdr;
+  return received < 0 ? -1 : static_cast<ssize_t>(header.msg_len);
+}
+
 bool RawSocket::receive(std::string& data) {
   data.resize(std::size_t{128} * 1024);
   iovec vector{data.data(), data.size()};
@@ -198,7 +259,7 @@ bool RawSocket::receive(std::string& data) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(descriptor(), &message, MSG_DONTWAIT);
+  const ssize_t got = receive_now(message);
   data.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   segment_bytes = 0;
   if (got < 0) return false;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// What the tests of datagram sockets share: for_each_datagram_mode runs a body once for each transport with
-// each kind of socket, and a DatagramWorld has a loop, sockets under test and plain ones of the system.
+// What the tests of datagram sockets share: for_each_datagram_mode runs a body once for each transport, and
+// the simulated network, with each kind of socket, and a DatagramWorld has a loop, sockets under test and
+// plain ones: of the system, or of the loop's own host in the simulated network.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <functional>
 #include <string>
@@ -22,6 +25,10 @@ void for_each_datagram_mode(const std::function<void(DatagramWorld&)>& body);
 /// Only UDP, or only one kind.
 void for_each_udp_mode(const std::function<void(DatagramWorld&)>& body);
 void for_each_unix_mode(const std::function<void(DatagramWorld&)>& body);
+/// The same without the simulated network: for what the test, or the promise, asks of the system itself.
+void for_each_kernel_datagram_mode(const std::function<void(DatagramWorld&)>& body);
+void for_each_kernel_udp_mode(const std::function<void(DatagramWorld&)>& body);
+void for_each_kernel_unix_mode(const std::function<void(DatagramWorld&)>& body);
 /// For tests that make their own worlds.
 void for_each_datagram_mode_name(std::initializer_list<Family> families,
                                  const std::function<void(const Mode&)>& body);
@@ -99,13 +106,16 @@ struct Party {
   void send(std::string_view text) { socket.send(chain_of(text), sends.next()); }
 };
 
-/// A plain datagram socket of the system.
+/// A plain datagram socket. What was sent to it, or by it, has arrived before its calls return.
 class RawSocket {
  public:
-  explicit RawSocket(const Endpoint& at);
+  RawSocket(World& world, const Endpoint& at);
+  /// Without an address of its own, connected to `peer`.
+  [[nodiscard]] static RawSocket connected(World& world, const Endpoint& peer);
 
-  /// An errno.
+  /// An errno. No Endpoint: to the peer.
   int send(const Endpoint& to, std::string_view data);
+  /// The system's alone.
   int send_in_segments(const Endpoint& to, std::string_view data, std::uint16_t segment_bytes);
   /// The next message. False: there is none.
   bool receive(std::string& data);
@@ -120,6 +130,10 @@ class RawSocket {
   void close() { socket_ = Socket(); }
 
  private:
+  RawSocket(World& world, Socket socket) : world_(&world), socket_(std::move(socket)) {}
+  [[nodiscard]] ssize_t receive_now(msghdr& message);
+
+  World* world_;
   Socket socket_;
   Endpoint endpoint_;
 };
@@ -144,7 +158,8 @@ class DatagramWorld {
   Party& open(const Endpoint& at, const DatagramOptions& options);
   Party& adopt(Socket socket, const DatagramOptions& options = {});
   [[nodiscard]] Endpoint free_endpoint() { return world_.free_endpoint(); }
-  [[nodiscard]] RawSocket raw() { return RawSocket(free_endpoint()); }
+  [[nodiscard]] RawSocket raw() { return raw_at(free_endpoint()); }
+  [[nodiscard]] RawSocket raw_at(const Endpoint& at) { return {world_, at}; }
   /// An address that nobody has.
   [[nodiscard]] Endpoint dead_endpoint() { return raw().endpoint(); }
 

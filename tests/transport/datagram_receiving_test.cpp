@@ -138,7 +138,7 @@ TEST_CASE("an idle or paused socket does not spin, with or without messages") {
 }
 
 TEST_CASE("what the network coalesced comes out as the messages that were sent") {
-  for_each_udp_mode([](DatagramWorld& world) {
+  for_each_kernel_udp_mode([](DatagramWorld& world) {
     for (const bool coalesces : {true, false}) {
       DatagramOptions options;
       options.coalesce_receives = coalesces;
@@ -163,7 +163,7 @@ TEST_CASE("what the network coalesced comes out as the messages that were sent")
 }
 
 TEST_CASE("each of the messages that were coalesced is cut by itself") {
-  for_each_udp_mode([](DatagramWorld& world) {
+  for_each_kernel_udp_mode([](DatagramWorld& world) {
     DatagramOptions options;
     options.max_receive_bytes = 700;
     Party& party = world.open(options);
@@ -259,7 +259,7 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
 }
 
 TEST_CASE("Python's sockets and ours understand each other") {
-  for_each_datagram_mode([](DatagramWorld& world) {
+  for_each_kernel_datagram_mode([](DatagramWorld& world) {
     Party& party = world.open();
     // Sends messages of several sizes, expects each one back from where it was sent to.
     const std::string script = R"(

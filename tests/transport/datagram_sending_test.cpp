@@ -176,7 +176,7 @@ TEST_CASE("borrowed memory comes back once, before the completion of its send") 
 }
 
 TEST_CASE("messages of one size leave in one send where the system can, and arrive the same either way") {
-  for_each_udp_mode([](DatagramWorld& world) {
+  for_each_kernel_udp_mode([](DatagramWorld& world) {
     for (const bool segments : {true, false}) {
       RawSocket peer = world.raw();
       set_option(peer.descriptor(), SOL_SOCKET, SO_RCVBUF, 1 << 20);
@@ -219,7 +219,7 @@ TEST_CASE("messages of one size leave in one send where the system can, and arri
 }
 
 TEST_CASE("where the system refuses segments, messages leave singly and none is lost") {
-  for_each_udp_mode([](DatagramWorld& world) {
+  for_each_kernel_udp_mode([](DatagramWorld& world) {
     RawSocket peer = world.raw();
     RawSocket made = world.raw();
     set_option(made.descriptor(), SOL_SOCKET, SO_NO_CHECK, 1);  // without a checksum there are none
@@ -254,7 +254,7 @@ TEST_CASE("a refusal of the network is told, and the socket goes on") {
           CHECK(failure.to == dead);
         }
         CHECK(party.sends.failed() == 0);
-        RawSocket late(dead);
+        RawSocket late = world.raw_at(dead);
         party.send(connected ? Endpoint() : dead, "somebody is");
         world.run_until([&] { return party.sends.all_completed(); });
         CHECK(late.receive_all() == std::vector<std::string>{"somebody is"});

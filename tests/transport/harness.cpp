@@ -139,12 +139,6 @@ std::vector<Mode> all_modes() {
           {"", Family::unix_path, true}};
 }
 
-std::vector<std::string> with_sim() {
-  std::vector<std::string> names = tested_transports();
-  names.emplace_back("sim");
-  return names;
-}
-
 std::function<void(const Mode&)> in_world(const std::function<void(World&)>& body) {
   return [&body](const Mode& mode) {
     World world(mode);
@@ -160,6 +154,12 @@ std::vector<std::string> tested_transports() {
 #if LINKSPAN_HAVE_ASIO
   names.emplace_back(kGuest);
 #endif
+  return names;
+}
+
+std::vector<std::string> with_sim() {
+  std::vector<std::string> names = tested_transports();
+  names.emplace_back("sim");
   return names;
 }
 
@@ -384,6 +384,10 @@ bool World::is_guest() const {
   return mode_.transport == kGuest;
 }
 
+SimMachine* World::machine() const {
+  return sim_host_ == nullptr ? nullptr : &SimMachine::of(*sim_host_);
+}
+
 void World::run_until(const std::function<bool()>& done) {
   const TimePoint deadline = monotonic_clock().now() + kPatience;
   while (!done()) {
@@ -443,6 +447,11 @@ Endpoint World::free_endpoint() {
     case Family::unix_path: break;
   }
   return Endpoint::parse("unix:" + directory_ + "/" + std::to_string(paths_++)).value();
+}
+
+bool World::exists(const Endpoint& path) const {
+  if (sim_host_ != nullptr) return machine()->has_path(path.unix_path());
+  return std::filesystem::exists(path.unix_path());
 }
 
 Socket World::raw_listener(int backlog) {

@@ -31,6 +31,10 @@
 #include "linkspan/transport/sim_network.hpp"
 #include "linkspan/transport/transport.hpp"
 
+namespace linkspan {
+class SimMachine;
+}  // namespace linkspan
+
 namespace linkspan::conformance {
 
 enum class Family { tcp4, tcp6, unix_path };
@@ -48,6 +52,8 @@ class World;
 
 /// The transports of the build, and the guest.
 [[nodiscard]] std::vector<std::string> tested_transports();
+/// And the simulated network.
+[[nodiscard]] std::vector<std::string> with_sim();
 /// Every one of them with every family, and over TCP IPv4 and unix sockets once more with small buffers; IPv6
 /// is left out, with a message, where the machine has none.
 void for_each_mode(const std::function<void(World&)>& body);
@@ -206,6 +212,8 @@ class World {
   [[nodiscard]] const Mode& mode() const { return mode_; }
   [[nodiscard]] bool is_unix() const { return mode_.family == Family::unix_path; }
   [[nodiscard]] bool is_guest() const;
+  /// The simulated host of the loop; nullptr: it is on the system's.
+  [[nodiscard]] SimMachine* machine() const;
   [[nodiscard]] EventLoop& loop() { return host_->loop(); }
   [[nodiscard]] Transport& transport() { return Transport::of(loop()); }
 
@@ -225,6 +233,8 @@ class World {
 
   /// An address that is free to be listened on.
   [[nodiscard]] Endpoint free_endpoint();
+  /// Whether there is something at a unix path.
+  [[nodiscard]] bool exists(const Endpoint& path) const;
   /// A listening socket of the system.
   [[nodiscard]] Socket raw_listener(int backlog = 16);
   /// Waits until it is connected.

@@ -2,10 +2,10 @@
 // Copyright The Linkspan authors
 //
 // SimNetwork: hosts, the network between them and their time, in memory. Loops of its hosts carry the same
-// streams, listeners and channels as any other loop, all on one thread; every choice (delays, how much a send
-// takes, who runs first, what breaks) is drawn from one seed, so the same program with the same seed runs the
-// same way, event for event.
-// Not for: measuring, other processes, datagrams (errc::unavailable). Files are the system's. Of
+// streams, datagrams, listeners and channels as any other loop, all on one thread; every choice (delays, how
+// much a send takes, who runs first, what breaks) is drawn from one seed, so the same program with the same
+// seed runs the same way, event for event.
+// Not for: measuring, other processes, multicast. Files are the system's. Of
 // SocketOptions the buffer sizes, linger and reuse_port count; the others are taken, and change nothing.
 // Cost: memory copies instead of system calls. Time passes only where nothing else can happen, so an hour of
 // timeouts takes no time at all.
@@ -28,21 +28,31 @@ namespace linkspan {
 class SimKernel;
 class SimMachine;
 
-/// Chances are between 0 and 1. What breaks connections is off by default.
+/// What a UDP message may meet on its way; each is a chance between 0 and 1.
+struct SimDatagramFaults {
+  double lost = 0;
+  double repeated = 0;  ///< it arrives twice
+  double late = 0;      ///< it takes up to five latencies, and those behind it overtake it
+
+  SimDatagramFaults() = default;
+};
+
+/// Chances are between 0 and 1. What breaks connections or loses messages is off by default.
 struct SimOptions {
   std::uint64_t seed = 1;
-  /// From a host to any, itself included: drawn anew for each segment, but those of one connection do not
-  /// overtake each other. Unix sockets have none.
+  /// From a host to any, itself included: drawn anew for each segment and UDP message, but those of one
+  /// connection or datagram socket do not overtake each other. Unix sockets have none.
   Duration latency_min = std::chrono::microseconds(20);
   Duration latency_max = std::chrono::microseconds(500);
-  std::uint64_t bytes_per_second = 0;          ///< of each direction of a connection; 0: no limit
-  std::size_t segment_bytes = 16 * 1024;       ///< what travels together; at least 1
+  std::uint64_t bytes_per_second = 0;     ///< of each direction of a connection, each UDP socket; 0: no limit
+  std::size_t segment_bytes = 16 * 1024;  ///< what travels together; at least 1
   std::size_t send_buffer_bytes = 256 * 1024;  ///< of a socket whose SocketOptions do not say it; at least 1
   std::size_t receive_buffer_bytes = 256 * 1024;
   double short_sends = 0.1;     ///< the chance that a send takes less than there is room for
   double short_receives = 0.1;  ///< the chance that a receive brings less than is there
   double refused_connects = 0;  ///< the chance that a TCP connection is refused
   double resets = 0;  ///< the chance, with each TCP segment that arrives, that the connection is reset
+  SimDatagramFaults datagrams;  ///< of UDP between any two hosts, and of each with itself
   /// A connection whose segments have not got through for so long is lost (ETIMEDOUT).
   Duration give_up = std::chrono::seconds(60);
 
@@ -102,9 +112,11 @@ class LINKSPAN_API SimNetwork {
 
   // Faults. Each takes effect at once; what travels is caught by it as well.
 
-  /// Nothing gets through between the two until heal(); then it does, late.
+  /// Nothing gets through between the two until heal(); then it does, late, but for datagrams: they are lost.
   void partition(const SimHost& one, const SimHost& other);
   void heal(const SimHost& one, const SimHost& other);
+  /// From now on UDP messages between the two, either way, meet these instead of SimOptions::datagrams.
+  void disturb_datagrams(const SimHost& one, const SimHost& other, const SimDatagramFaults& faults);
   /// New TCP connections to the host are refused, or no longer.
   void refuse(const SimHost& host, bool refuses = true);
   /// Resets the TCP connection between these two addresses. False when there is none.

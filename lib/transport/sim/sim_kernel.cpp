@@ -80,12 +80,19 @@ void SimKernel::note(SimEvent event, int socket, std::uint64_t value) noexcept {
 
 // --- sockets
 
+template <typename T>
+T& SimKernel::add_socket(std::unique_ptr<T> made) {
+  T& socket = *made;
+  sockets_.emplace(socket.number(), std::move(made));
+  return socket;
+}
+
 SimStream& SimKernel::make_stream(SimMachine& machine, int family) {
-  const int number = next_socket_++;
-  auto made = std::make_unique<SimStream>(machine, number, family);
-  SimStream& stream = *made;
-  sockets_.emplace(number, std::move(made));
-  return stream;
+  return add_socket(std::make_unique<SimStream>(machine, next_socket_++, family));
+}
+
+SimDatagram& SimKernel::make_datagram(SimMachine& machine, int family) {
+  return add_socket(std::make_unique<SimDatagram>(machine, next_socket_++, family));
 }
 
 SimSocket* SimKernel::find(int socket) noexcept {
@@ -149,6 +156,17 @@ void SimKernel::set_partition(const SimMachine& one, const SimMachine& other, bo
   } else {
     partitions_.erase(pair_of(one, other));
   }
+}
+
+const SimDatagramFaults& SimKernel::datagram_faults(const SimMachine& one,
+                                                    const SimMachine& other) const noexcept {
+  const auto found = datagram_faults_.find(pair_of(one, other));
+  return found == datagram_faults_.end() ? options_.datagrams : found->second;
+}
+
+void SimKernel::set_datagram_faults(const SimMachine& one, const SimMachine& other,
+                                    const SimDatagramFaults& faults) {
+  datagram_faults_[pair_of(one, other)] = faults;
 }
 
 void SimKernel::resume_all() {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/transport/sim/sim_datagram.hpp"
 #include "lib/transport/sim/sim_stream.hpp"
 #include "linkspan/base/unique_function.hpp"
 #include "linkspan/loop/environment.hpp"
@@ -40,6 +41,11 @@ enum class SimEvent : std::uint8_t {
   stall,
   lost,
   close,
+  datagram_send,
+  datagram_receive,
+  datagram_arrive,
+  datagram_lost,
+  datagram_refused,
 };
 
 /// splitmix64.
@@ -88,10 +94,14 @@ class SimKernel {
   // Sockets. Numbers are never used again.
 
   SimStream& make_stream(SimMachine& machine, int family);
+  SimDatagram& make_datagram(SimMachine& machine, int family);
   /// nullptr once it is gone.
   [[nodiscard]] SimSocket* find(int socket) noexcept;
-  /// The same for one that is a stream, if it is anything.
+  /// The same for one that is of this type, if it is still there.
   [[nodiscard]] SimStream* find_stream(int socket) noexcept { return static_cast<SimStream*>(find(socket)); }
+  [[nodiscard]] SimDatagram* find_datagram(int socket) noexcept {
+    return static_cast<SimDatagram*>(find(socket));
+  }
   void erase(SimSocket& socket) noexcept;
   [[nodiscard]] int next_descriptor() noexcept { return next_descriptor_++; }
   [[nodiscard]] std::map<int, std::unique_ptr<SimSocket>>& sockets() noexcept { return sockets_; }
@@ -108,6 +118,9 @@ class SimKernel {
   [[nodiscard]] SimMachine* machine_at(const std::string& host) const noexcept;
   [[nodiscard]] bool separated(const SimMachine& one, const SimMachine& other) const noexcept;
   void set_partition(const SimMachine& one, const SimMachine& other, bool parted);
+  [[nodiscard]] const SimDatagramFaults& datagram_faults(const SimMachine& one,
+                                                         const SimMachine& other) const noexcept;
+  void set_datagram_faults(const SimMachine& one, const SimMachine& other, const SimDatagramFaults& faults);
   /// What could not get through is on its way again where it can.
   void resume_all();
 
@@ -120,6 +133,9 @@ class SimKernel {
   bool step(TimePoint latest);
 
  private:
+  template <typename T>
+  T& add_socket(std::unique_ptr<T> made);
+
   struct VirtualClock final : Clock {
     // Not 0, which TimePoints that were never set have.
     TimePoint time{std::chrono::hours(1)};
@@ -158,6 +174,7 @@ class SimKernel {
   std::vector<std::unique_ptr<SimMachine>> machines_;
   std::map<int, std::unique_ptr<SimSocket>> sockets_;
   std::set<std::pair<int, int>> partitions_;
+  std::map<std::pair<int, int>, SimDatagramFaults> datagram_faults_;  // others than those of the options
   std::vector<SimReactor*> reactors_;
   int next_socket_ = 1;
   // The kernel's own never get so high: a mix-up is EBADF.

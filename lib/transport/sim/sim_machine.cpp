@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "lib/base/split_mix.hpp"
 #include "lib/transport/sim/sim_kernel.hpp"
 #include "lib/transport/stream_core.hpp"
 #include "linkspan/base/assert.hpp"
@@ -19,7 +20,7 @@ bool is_any(const std::string& host) noexcept {
   return host == "0.0.0.0" || host == "[::]";
 }
 
-bool is_loopback(const std::string& host) noexcept {
+bool is_loopback_host(const std::string& host) noexcept {
   return host.starts_with("127.") || host == "[::1]";
 }
 
@@ -40,6 +41,24 @@ bool is_simulated(int family) noexcept {
   return family == AF_INET || family == AF_INET6 || family == AF_UNIX;
 }
 
+std::uint64_t flow_of(const Endpoint& to, const Endpoint& from, std::uint64_t seed) noexcept {
+  std::uint64_t flow = mix_bits(seed);
+  for (const Endpoint* endpoint : {&to, &from}) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(endpoint->address());
+    for (const unsigned char byte : std::span(bytes, endpoint->address_size()))
+      flow = mix_bits(flow ^ byte) + 1;
+  }
+  return flow;
+}
+
+Result<ReadyDatagramSocket> with_peer(ReadyDatagramSocket&& ready, SimDatagram& socket,
+                                      const DatagramOptions& options) {
+  if (options.peer.family() == AF_UNSPEC) return std::move(ready);
+  const int result = socket.connect(options.peer);
+  if (result == 0) return std::move(ready);
+  return Error(system_error_code(-result), "connecting a datagram socket to " + options.peer.to_string());
+}
+
 // Like a system call.
 ssize_t result_of(ssize_t result) noexcept {
   if (result >= 0) return result;
@@ -58,7 +77,7 @@ bool SimMachine::has_address(const std::string& address) const noexcept {
 
 bool SimMachine::is_local(const Endpoint& endpoint) const noexcept {
   const std::string host = endpoint.host();
-  return is_any(host) || is_loopback(host) || has_address(host);
+  return is_any(host) || is_loopback_host(host) || has_address(host);
 }
 
 void SimMachine::kill() {
@@ -86,6 +105,12 @@ SimStream* SimMachine::stream_of(int descriptor) const noexcept {
   return is_stream ? static_cast<SimStream*>(socket) : nullptr;
 }
 
+SimDatagram* SimMachine::datagram_of(int descriptor) const noexcept {
+  SimSocket* socket = socket_of(descriptor);
+  const bool is_datagram = socket != nullptr && socket->type() == SimSocket::Type::datagram;
+  return is_datagram ? static_cast<SimDatagram*>(socket) : nullptr;
+}
+
 Socket SimMachine::descriptor_for(SimSocket& socket) {
   const int descriptor = kernel_.next_descriptor();
   descriptors_.emplace(descriptor, &socket);
@@ -95,23 +120,33 @@ Socket SimMachine::descriptor_for(SimSocket& socket) {
 
 SimMachine* SimMachine::route(const Endpoint& peer) noexcept {
   const std::string host = peer.host();
-  return is_any(host) || is_loopback(host) ? this : kernel_.machine_at(host);
+  return is_any(host) || is_loopback_host(host) ? this : kernel_.machine_at(host);
 }
 
 std::string SimMachine::source_host(const Endpoint& peer) const {
   const std::string host = peer.host();
   const bool ipv6 = peer.family() == AF_INET6;
   if (has_address(host)) return host;
-  if (is_any(host) || is_loopback(host)) return ipv6 ? "[::1]" : "127.0.0.1";
+  if (is_any(host) || is_loopback_host(host)) return ipv6 ? "[::1]" : "127.0.0.1";
   const auto is_of_family = [&](const std::string& address) { return (address.front() == '[') == ipv6; };
   const auto found = std::ranges::find_if(addresses_, is_of_family);
   return found == addresses_.end() ? std::string() : *found;
 }
 
+bool SimMachine::is_loopback(const Endpoint& endpoint) noexcept {
+  return is_loopback_host(endpoint.host());
+}
+
+Endpoint SimMachine::destination(const Endpoint& peer) {
+  if (!is_any(peer.host())) return peer;
+  return endpoint_of(peer.family() == AF_INET6 ? "[::1]" : "127.0.0.1", peer.port());
+}
+
 Endpoint SimMachine::source_for(const SimSocket& socket, const Endpoint& peer) {
+  if (socket.has_port() && !is_any(socket.local().host())) return socket.local();
   const std::string from = source_host(peer);
   if (from.empty()) return {};
-  const std::uint16_t port = take_port(socket, 0, false);
+  const std::uint16_t port = socket.has_port() ? socket.local().port() : take_port(socket, 0, false);
   return port == 0 ? Endpoint() : endpoint_of(from, port);
 }
 
@@ -172,8 +207,37 @@ SimSocket* SimMachine::socket_at(const std::string& path, SimSocket::Type type, 
   return nullptr;
 }
 
+// One that is connected to the sender comes first, then one that has just this address. Among equals, which
+// share a port, a flow always has the same one.
+SimDatagram* SimMachine::udp_socket(const Endpoint& to, const Endpoint& from) const noexcept {
+  std::vector<SimDatagram*> found;
+  int best = 0;
+  const std::string host = to.host();
+  for (SimDatagram* socket : datagrams_) {
+    const Endpoint& local = socket->local();
+    if (local.family() != to.family() || local.port() != to.port()) continue;
+    if (socket->connected() && !(socket->remote() == from)) continue;
+    const std::string at = local.host();
+    if (at != host && !is_any(at)) continue;
+    const int rank = (socket->connected() ? 2 : 0) + (at == host ? 1 : 0);
+    if (rank > best) found.clear();
+    if (rank < best) continue;
+    best = rank;
+    found.push_back(socket);
+  }
+  if (found.size() < 2) return found.empty() ? nullptr : found.front();
+  return found[flow_of(to, from, kernel_.options().seed) % found.size()];
+}
+
+void SimMachine::touch_senders_to(int socket) {
+  for (SimDatagram* datagram : datagrams_) {
+    if (datagram->peer_number() == socket) datagram->touch();
+  }
+}
+
 void SimMachine::socket_goes(SimSocket& socket) noexcept {
   std::erase(listeners_, &socket);
+  std::erase(datagrams_, &socket);
   if (socket.is_unix()) {
     // A name that is no path goes with its socket.
     const std::string path = socket.local().unix_path();
@@ -349,32 +413,77 @@ ssize_t SimMachine::send_file(int, int, std::uint64_t, std::size_t) {
   return result_of(-ENOSYS);
 }
 
-// --- datagrams: a simulated host has none
+// --- datagrams
 
-Result<ReadyDatagramSocket> SimMachine::make_datagram(const Endpoint&, const DatagramOptions&) {
-  return Error(errc::unavailable, "a simulated host has no datagram sockets");
+SimDatagram& SimMachine::add_datagram(int family) {
+  SimDatagram& socket = kernel_.make_datagram(*this, family);
+  socket.set_local(unnamed(family), false);
+  datagrams_.push_back(&socket);
+  return socket;
 }
 
-Result<ReadyDatagramSocket> SimMachine::adopt_datagram(Socket, const DatagramOptions&) {
-  return Error(errc::unavailable, "a simulated host has no datagram sockets");
+Result<ReadyDatagramSocket> SimMachine::make_datagram(const Endpoint& local, const DatagramOptions& options) {
+  const Result<int> family = datagram_family(local, options);
+  if (!family) return family.error();
+  const std::string what = "datagram socket on " + local.to_string();
+  if (dead_) return Error(system_error_code(ENETDOWN), what);
+  if (!is_simulated(family.value())) return Error(system_error_code(EAFNOSUPPORT), what);
+  SimDatagram& socket = add_datagram(family.value());
+  ReadyDatagramSocket ready{descriptor_for(socket), family.value(), false, false, {}};
+  socket.set_options(options.socket);
+  std::string path;
+  if (local.family() != AF_UNSPEC) {
+    const std::error_code error = bind(socket, local, options.socket.reuse_port.value_or(false));
+    if (error) return Error(error, what);
+    if (!local.unix_path().starts_with('@')) path = local.unix_path();
+  }
+  Result<ReadyDatagramSocket> result = with_peer(std::move(ready), socket, options);
+  if (result) {
+    result.value().path = std::move(path);
+  } else {
+    remove_path(path);
+  }
+  return result;
 }
 
-Socket SimMachine::make_room_probe(const Endpoint&) noexcept {
-  return {};
+Result<ReadyDatagramSocket> SimMachine::adopt_datagram(Socket socket, const DatagramOptions& options) {
+  if (Status valid = check_datagram_options(options); !valid) return valid.error();
+  SimDatagram* const found = socket.space() == this ? datagram_of(socket.descriptor()) : nullptr;
+  if (found == nullptr) {
+    return Error(errc::invalid_argument,
+                 "the descriptor is no datagram socket of this simulated host (expected UDP or unix)");
+  }
+  found->set_options(options.socket);
+  return with_peer({std::move(socket), found->family(), false, false, {}}, *found, options);
 }
 
-int SimMachine::send_messages(int, std::span<MessageHeader>, bool) noexcept {
-  return static_cast<int>(result_of(-EBADF));
+Socket SimMachine::make_room_probe(const Endpoint& to) noexcept {
+  if (!to.is_unix()) return {};
+  SimDatagram& probe = add_datagram(AF_UNIX);
+  Socket made = descriptor_for(probe);
+  return probe.connect(to) == 0 ? std::move(made) : Socket();
 }
 
-int SimMachine::receive_messages(int, std::span<MessageHeader>, bool) noexcept {
-  return static_cast<int>(result_of(-EBADF));
+int SimMachine::send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept {
+  SimDatagram* socket = datagram_of(descriptor);
+  if (!batched) messages = messages.first(1);
+  return static_cast<int>(result_of(socket == nullptr ? -EBADF : socket->send(messages)));
 }
 
-std::optional<Refusal> SimMachine::take_refusal(int) noexcept {
-  return std::nullopt;
+int SimMachine::receive_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept {
+  SimDatagram* socket = datagram_of(descriptor);
+  if (!batched) messages = messages.first(1);
+  return static_cast<int>(result_of(socket == nullptr ? -EBADF : socket->receive(messages)));
 }
 
-void SimMachine::add_datagram_capabilities(std::vector<std::string>&) {}
+std::optional<Refusal> SimMachine::take_refusal(int descriptor) noexcept {
+  SimDatagram* socket = datagram_of(descriptor);
+  return socket == nullptr ? std::nullopt : socket->take_refusal();
+}
+
+void SimMachine::add_datagram_capabilities(std::vector<std::string>& names) {
+  names.emplace_back("datagram_batches");
+  names.emplace_back("datagram_refusals");
+}
 
 }  // namespace linkspan

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/transport/sim/sim_datagram.hpp"
 #include "lib/transport/sim/sim_stream.hpp"
 #include "lib/transport/socket_system.hpp"
 #include "linkspan/transport/sim_network.hpp"
@@ -42,12 +43,17 @@ class SimMachine final : public SocketSystem {
   [[nodiscard]] SimSocket* socket_of(int descriptor) const noexcept;
   /// nullptr as well when it is of another type.
   [[nodiscard]] SimStream* stream_of(int descriptor) const noexcept;
+  [[nodiscard]] SimDatagram* datagram_of(int descriptor) const noexcept;
+  /// A socket, perhaps one that is gone.
+  [[nodiscard]] bool has_path(const std::string& path) const noexcept { return paths_.contains(path); }
   /// A descriptor more for `socket`.
   [[nodiscard]] Socket descriptor_for(SimSocket& socket);
 
-  /// The host that what goes to `peer` comes from; empty: there is no way.
-  [[nodiscard]] std::string source_host(const Endpoint& peer) const;
-  /// The same with a port of its own for `socket`; no Endpoint: there is no way.
+  [[nodiscard]] static bool is_loopback(const Endpoint& endpoint) noexcept;
+  /// `peer`, or the host itself when that names none.
+  [[nodiscard]] static Endpoint destination(const Endpoint& peer);
+  /// Where what `socket` sends to `peer` comes from, with a port that it has or that becomes its own; no
+  /// Endpoint: there is no way.
   [[nodiscard]] Endpoint source_for(const SimSocket& socket, const Endpoint& peer);
   /// nullptr: no host has that address.
   [[nodiscard]] SimMachine* route(const Endpoint& peer) noexcept;
@@ -55,6 +61,10 @@ class SimMachine final : public SocketSystem {
   /// The unix socket at `path`; nullptr: `error` is what connect would say.
   [[nodiscard]] SimSocket* socket_at(const std::string& path, SimSocket::Type type,
                                      int& error) const noexcept;
+  /// Whoever takes a message of UDP; nullptr: nobody.
+  [[nodiscard]] SimDatagram* udp_socket(const Endpoint& to, const Endpoint& from) const noexcept;
+  /// The unix socket has room, or is gone: those that are connected to it may be writable.
+  void touch_senders_to(int socket);
   /// What the machine knows of a socket that goes.
   void socket_goes(SimSocket& socket) noexcept;
 
@@ -94,6 +104,8 @@ class SimMachine final : public SocketSystem {
  private:
   [[nodiscard]] bool is_local(const Endpoint& endpoint) const noexcept;
   [[nodiscard]] std::error_code bind(SimSocket& socket, const Endpoint& endpoint, bool shared);
+  [[nodiscard]] std::string source_host(const Endpoint& peer) const;
+  SimDatagram& add_datagram(int family);
   /// 0: none is free, or not this one.
   [[nodiscard]] std::uint16_t take_port(const SimSocket& socket, std::uint16_t wanted, bool shared);
 
@@ -106,6 +118,7 @@ class SimMachine final : public SocketSystem {
   bool refuses_ = false;
   std::map<int, SimSocket*> descriptors_;
   std::vector<SimStream*> listeners_;
+  std::vector<SimDatagram*> datagrams_;
   std::map<std::string, int> paths_;  // sockets, which may be gone
   struct Port {
     int users = 0;

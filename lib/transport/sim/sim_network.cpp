@@ -81,6 +81,11 @@ void SimNetwork::heal(const SimHost& one, const SimHost& other) {
   kernel_->resume_all();
 }
 
+void SimNetwork::disturb_datagrams(const SimHost& one, const SimHost& other,
+                                   const SimDatagramFaults& faults) {
+  kernel_->set_datagram_faults(SimMachine::of(one), SimMachine::of(other), faults);
+}
+
 void SimNetwork::refuse(const SimHost& host, bool refuses) {
   SimMachine::of(host).set_refuses(refuses);
 }

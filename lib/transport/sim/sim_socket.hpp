@@ -38,6 +38,8 @@ class SimSocket {
   [[nodiscard]] const Endpoint& local() const noexcept { return local_; }
   [[nodiscard]] const Endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] virtual bool connected() const noexcept = 0;
+  /// Of the socket that this is connected to; 0: none that it knows.
+  [[nodiscard]] int peer_number() const noexcept { return peer_; }
   [[nodiscard]] bool has_port() const noexcept { return has_port_; }
 
   virtual void set_options(const SocketOptions& options) noexcept;
@@ -82,7 +84,7 @@ class SimSocket {
 
   Endpoint local_;
   Endpoint remote_;
-  int peer_ = 0;  // the number of the socket that this is connected to, if there is one
+  int peer_ = 0;
   int error_ = 0;
   std::size_t receive_capacity_;
   std::size_t send_capacity_;

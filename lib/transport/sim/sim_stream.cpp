@@ -60,11 +60,9 @@ int SimStream::connect(const Endpoint& peer) {
   if (is_unix()) return connect_unix(peer);
   SimMachine* const target = machine().route(peer);
   if (target == nullptr) return -ENETUNREACH;
-  if (!has_port()) {
-    const Endpoint source = machine().source_for(*this, peer);
-    if (source == Endpoint()) return -EADDRNOTAVAIL;
-    set_local(source, true);
-  }
+  const Endpoint source = machine().source_for(*this, peer);
+  if (source == Endpoint()) return -EADDRNOTAVAIL;
+  set_local(source, true);
   remote_ = peer;
   other_ = target;
   state_ = State::connecting;
