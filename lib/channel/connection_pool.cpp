@@ -14,7 +14,9 @@
 namespace linkspan {
 
 // Shared by the pool and the leases.
-class PooledChannel::Pool : public std::enable_shared_from_this<Pool> {
+class PooledChannel::Pool final : public std::enable_shared_from_this<Pool>,
+                                  private PendingWork,
+                                  private DeferredTask {
  public:
   Pool(EventLoop& loop, RetryingConnect::Target target, ChannelInitializer initializer,
        ChannelOptions channel_options, PoolOptions options)
@@ -50,7 +52,12 @@ class PooledChannel::Pool : public std::enable_shared_from_this<Pool> {
   };
   using Connects = std::list<std::unique_ptr<RetryingConnect>>;
 
+  void loop_stops() noexcept override { loop_.defer(*this); }
+  void loop_ends() noexcept override { run_deferred(); }
+  void run_deferred() override;
   void serve();
+  void serve_refused();
+  void fail_waiters(const char* why);
   void timed_out(const Waiter& waiter);
   void connect();
   void connected(Connects::iterator connect, std::error_code error, ChannelRef channel);
@@ -87,6 +94,23 @@ void PooledChannel::Pool::acquire(ConnectionPool::Acquired done) {
     waiters_.push_back(std::move(waiter));
   }
   serve_.start(Duration::zero());
+  if (!ListNode<PendingWork>::linked()) loop_.await(*this);
+  if (loop_.stopping()) loop_stops();
+}
+
+// The loop stops: timers fire no more. What acquires inside of these callbacks waits for the next tick.
+void PooledChannel::Pool::run_deferred() {
+  const std::shared_ptr<Pool> self = shared_from_this();
+  ListNode<PendingWork>::unlink();
+  serve_refused();
+  fail_waiters("the loop stops");
+}
+
+void PooledChannel::Pool::fail_waiters(const char* why) {
+  for (const auto& waiter : std::exchange(waiters_, {})) {
+    waiter->deadline.cancel();
+    finish(*waiter, Error(errc::cancelled, why));
+  }
 }
 
 void PooledChannel::Pool::timed_out(const Waiter& waiter) {
@@ -102,12 +126,7 @@ void PooledChannel::Pool::timed_out(const Waiter& waiter) {
 void PooledChannel::Pool::serve() {
   const std::shared_ptr<Pool> self = shared_from_this();
   for (const auto connect : std::exchange(ended_, {})) connects_.erase(connect);
-  while (!refused_.empty()) {
-    const std::unique_ptr<Waiter> waiter = std::move(refused_.front());
-    refused_.pop_front();
-    finish(*waiter, Error(errc::limit_exceeded,
-                          "PoolOptions::max_waiting is " + std::to_string(options_.max_waiting)));
-  }
+  serve_refused();
   // The one that came back last is the likeliest to be open still.
   while (!waiters_.empty() && !idle_.empty()) {
     const ChannelRef channel = std::move(idle_.back().channel);
@@ -121,6 +140,13 @@ void PooledChannel::Pool::serve() {
   while (!closed_ && connecting() < waiters_.size() &&
          in_use_ + idle_.size() + connecting() < options_.max_connections) {
     connect();
+  }
+}
+
+void PooledChannel::Pool::serve_refused() {
+  for (const auto& waiter : std::exchange(refused_, {})) {
+    finish(*waiter, Error(errc::limit_exceeded,
+                          "PoolOptions::max_waiting is " + std::to_string(options_.max_waiting)));
   }
 }
 
@@ -194,12 +220,10 @@ void PooledChannel::Pool::close() {
   ended_.clear();
   connects_.clear();
   for (const Idle& idle : std::exchange(idle_, {})) idle.channel.close();
-  for (auto* queue : {&refused_, &waiters_}) {
-    for (const auto& waiter : std::exchange(*queue, {})) {
-      waiter->deadline.cancel();
-      finish(*waiter, Error(errc::cancelled, "the pool was closed"));
-    }
-  }
+  ListNode<PendingWork>::unlink();
+  ListNode<DeferredTask>::unlink();
+  serve_refused();
+  fail_waiters("the pool was closed");
 }
 
 // --- PooledChannel ----------------------------------------------------------------------------------------

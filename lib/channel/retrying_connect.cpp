@@ -48,9 +48,25 @@ RetryingConnect::RetryingConnect(EventLoop& loop, ChannelInitializer initializer
       deadline_(loop, [this] { finish(make_error_code(errc::timed_out), {}); }) {
   deadline_.start(options.deadline);
   next_.start(Duration::zero());
+  loop_.await(*this);
+  if (loop_.stopping()) loop_stops();
 }
 
 RetryingConnect::~RetryingConnect() {
+  finish(make_error_code(errc::cancelled), {});
+}
+
+// --- the loop's end
+
+void RetryingConnect::loop_stops() noexcept {
+  loop_.defer(*this);
+}
+
+void RetryingConnect::loop_ends() noexcept {
+  run_deferred();
+}
+
+void RetryingConnect::run_deferred() {
   finish(make_error_code(errc::cancelled), {});
 }
 
@@ -69,7 +85,8 @@ void RetryingConnect::attempt() {
 void RetryingConnect::attempt_ended(std::error_code error) {
   if (!error) return finish({}, std::exchange(channel_, {}));
   channel_ = {};
-  const std::optional<Duration> delay = loop_.stopping() ? std::nullopt : backoff_.next();
+  if (loop_.stopping()) return finish(make_error_code(errc::cancelled), {});
+  const std::optional<Duration> delay = backoff_.next();
   if (!delay) return finish(error, {});
   next_.start(*delay);
 }
@@ -79,6 +96,8 @@ void RetryingConnect::finish(std::error_code error, ChannelRef channel) {
   *alive_ = false;
   next_.cancel();
   deadline_.cancel();
+  ListNode<PendingWork>::unlink();
+  ListNode<DeferredTask>::unlink();
   if (error) std::exchange(channel_, {}).abort();  // of an attempt that runs
   Done done = std::move(done_);
   if (done) done(error, std::move(channel));  // which may destroy this

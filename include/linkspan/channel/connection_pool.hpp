@@ -57,7 +57,8 @@ class LINKSPAN_API PooledChannel {
 
 class LINKSPAN_API ConnectionPool {
  public:
-  /// Called once, not inside acquire(). An error names the limit that it comes from.
+  /// Called once, not inside acquire(). An error names the limit that it comes from. A loop that stops calls
+  /// it with errc::cancelled before it is done.
   using Acquired = unique_function<void(Result<PooledChannel> channel)>;
 
   /// Fills the pipeline of each channel with `initializer`.

@@ -25,12 +25,13 @@ struct RetryOptions {
   RetryOptions() = default;
 };
 
-class LINKSPAN_API RetryingConnect {
+class LINKSPAN_API RetryingConnect final : private PendingWork, private DeferredTask {
  public:
   /// The addresses of a peer, or a name as for Client::connect, which is looked up for each attempt.
   using Target = std::variant<std::vector<Endpoint>, std::string>;
   /// Called once, outside of calls, or in the destructor: with the open channel; or with an empty ref and the
-  /// last attempt's error, errc::timed_out after the deadline, errc::cancelled when destroyed before.
+  /// last attempt's error, errc::timed_out after the deadline, errc::cancelled when destroyed before, or when
+  /// the loop stops: then before that is done.
   using Done = unique_function<void(std::error_code error, ChannelRef channel)>;
 
   /// `initializer` fills the pipeline of each attempt's channel.
@@ -47,6 +48,9 @@ class LINKSPAN_API RetryingConnect {
   void attempt();
   void attempt_ended(std::error_code error);
   void finish(std::error_code error, ChannelRef channel);
+  void loop_stops() noexcept override;
+  void loop_ends() noexcept override;
+  void run_deferred() override;
 
   EventLoop& loop_;
   Client client_;
