@@ -89,10 +89,7 @@ void Channel::send_from_pipeline(Chain&& bytes) {
 }
 
 void Channel::complete(WriteDone done) {
-  if (!closed_) {
-    send_marker([this, done = std::move(done)](std::error_code error) mutable { run([&] { done(error); }); });
-    return;
-  }
+  if (!closed_) return send_marker(std::move(done));
   complete_later(std::move(done), make_error_code(errc::cancelled));
 }
 

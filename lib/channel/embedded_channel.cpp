@@ -99,8 +99,8 @@ void EmbeddedChannel::send_marker(WriteDone done) {
     completions_.push_back(std::move(done));
     return;
   }
-  static_cast<void>(
-      loop().post([done = std::move(done)]() mutable { done(make_error_code(errc::shut_down)); }));
+  static_cast<void>(loop().post(
+      [this, done = std::move(done)]() mutable { run([&] { done(make_error_code(errc::shut_down)); }); }));
 }
 
 void EmbeddedChannel::send_range(FileRange&& range, WriteDone done) {
@@ -142,7 +142,7 @@ void EmbeddedChannel::do_abort() {
 
 void EmbeddedChannel::complete_all(std::error_code error) {
   std::deque<WriteDone> completions = std::exchange(completions_, {});
-  for (WriteDone& done : completions) done(error);
+  for (WriteDone& done : completions) run([&] { done(error); });
 }
 
 void EmbeddedChannel::end(std::error_code error) {

@@ -161,11 +161,13 @@ void StreamChannel::Connecting::queue(Write write, std::size_t size) {
 }
 
 void StreamChannel::send_marker(WriteDone done) {
-  if (connecting_ == nullptr) {
-    stream_write(Chain(), std::move(done));
-  } else {
-    connecting_->queue({Chain(), std::move(done)}, 0);
-  }
+  if (connecting_ != nullptr) return connecting_->queue({Chain(), as_event(std::move(done))}, 0);
+  markers_.reserve_one();
+  stream_.write(Chain(), [this](std::error_code error, std::size_t) {
+    WriteDone first = markers_.pop_front();
+    run([&] { first(error); });
+  });
+  markers_.push_back(std::move(done));
 }
 
 void StreamChannel::do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {

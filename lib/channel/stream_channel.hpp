@@ -16,6 +16,7 @@
 
 #include "lib/transport/peer_address.hpp"
 #include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/base/ring_queue.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/client.hpp"
 #include "linkspan/transport/resolution.hpp"
@@ -104,6 +105,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   void stream_write(WithDescriptors&& message, WriteDone done);
 
   Stream stream_;
+  RingQueue<WriteDone> markers_;            // in the order of the stream's empty writes that complete them
   PeerAddress peer_;                        // for when the stream is gone
   std::unique_ptr<Connecting> connecting_;  // until the connection is there
   std::shared_ptr<ChannelOwner> owner_;

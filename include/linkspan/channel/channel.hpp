@@ -148,7 +148,7 @@ class LINKSPAN_API Channel : private DeferredTask {
 
   // What is behind the channel. Not called once it is closed.
   virtual void send(Chain&& bytes) = 0;
-  virtual void send_marker(WriteDone done) = 0;  // completes after all that was sent before
+  virtual void send_marker(WriteDone done) = 0;  // run() it after all that was sent before, not in the call
   virtual void send_range(FileRange&& range, WriteDone done) = 0;
   virtual void send_descriptors(WithDescriptors&& message, WriteDone done) = 0;
   virtual void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) = 0;
@@ -178,6 +178,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   void report_closed(std::error_code error);
 
   [[nodiscard]] bool closed() const noexcept { return closed_; }
+  /// `done` inside of run().
+  [[nodiscard]] WriteDone as_event(WriteDone done);
   /// Why it was closed, when it was not asked to.
   [[nodiscard]] std::error_code reason() const noexcept { return reason_; }
   void attach(std::shared_ptr<detail::ChannelState> state);
@@ -213,7 +215,6 @@ class LINKSPAN_API Channel : private DeferredTask {
   }
   void start_write(FileRange&& range, WriteDone done);
   void start_write(WithDescriptors&& message, WriteDone done);
-  [[nodiscard]] WriteDone as_event(WriteDone done);
   [[nodiscard]] bool may_send() noexcept;
   template <class Tell>
   void tell_all(detail::Event event, Tell&& tell);

@@ -4,8 +4,9 @@
 // AsyncChannel: a channel for a coroutine, or any other Asio completion token. Messages of type In come with
 // co_await async_read(channel, asio::use_awaitable), those of type Out go with async_write.
 // Not for: pipelines whose last handler is a callback's; they need none of this.
-// Cost: two allocations a channel, one an operation; messages that wait are bounded by InboxLimits, and
-// reading pauses beyond. A completion runs at the end of the tick in which its result came.
+// Cost: two allocations a channel, one an operation, mostly in memory that an earlier one has used; messages
+// that wait are bounded by InboxLimits, and reading pauses beyond. A completion runs at the end of the tick
+// in which its result came.
 // Threads: any for operations, which are then posted to the loop, and for destruction; moving it is the
 // owner's. The loop has to outlive it.
 #pragma once

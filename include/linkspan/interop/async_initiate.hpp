@@ -4,19 +4,20 @@
 // How Linkspan's operations take Asio's completion tokens: the handler that Asio makes of a token becomes an
 // Operation of a loop, which completes on the handler's own executor, or on the loop if it has none.
 // Not for: users, but for those who write operations of their own.
-// Cost: one allocation an operation, besides those of the token.
+// Cost: one allocation an operation, besides those of the token; operations that coroutines begin one after
+// the other use the same memory again.
 // Threads: an operation may be begun on any thread; on another one than the loop's that is a post.
 #pragma once
 
 #include <version>  // the first: what Asio finds in the standard library depends on it
 
 #include <asio/any_io_executor.hpp>
-#include <asio/associated_allocator.hpp>
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/dispatch.hpp>
 #include <asio/executor_work_guard.hpp>
+#include <asio/recycling_allocator.hpp>
 #include <concepts>
 #include <exception>
 #include <memory>
@@ -151,10 +152,14 @@ class Launch {
   }
 
   void operator()() {
-    std::shared_ptr<Operation> operation = std::move(operation_);
+    const std::shared_ptr<Operation> operation = std::move(operation_);
+    begin(operation, start_);
+  }
+
+  static void begin(const std::shared_ptr<Operation>& operation, Start& start) {
     if (!operation->begin()) return;
     try {
-      start_(operation);
+      start(operation);
     } catch (const std::bad_alloc&) {
       operation->cancel(make_error_code(errc::pool_exhausted));
     }
@@ -173,13 +178,14 @@ struct Initiate {
     AsioCompanion& companion = AsioCompanion::of(*loop);
     // By value: what else it may be a reference to is the caller's.
     std::decay_t<Handler> taken(std::forward<Handler>(handler));
-    auto operation = std::make_shared<Op>(companion, std::move(options), std::move(taken));
+    auto operation = std::allocate_shared<Op>(asio::recycling_allocator<Op>(), companion, std::move(options),
+                                              std::move(taken));
     operation->listen_for_cancellation();
-    Launch<OperationOf<Failure, Values...>, Start> launch(std::move(operation), std::move(start));
+    using Begin = Launch<OperationOf<Failure, Values...>, Start>;
     if (loop->in_loop_thread()) {
-      launch();
+      Begin::begin(std::move(operation), start);
     } else {
-      EventLoop::PreparedTask task(std::move(launch));
+      EventLoop::PreparedTask task(Begin(std::move(operation), std::move(start)));
       std::move(task).post(*loop);
     }
   }

@@ -66,13 +66,15 @@ class LINKSPAN_API LoopOperations : public LoopCompanion, private DeferredTask, 
   /// of them a tick. When the loop has ended: here, or not at all if that happens inside of another one.
   void ready(ReadyWork& work) noexcept;
 
+ protected:
+  void run_deferred() override;
+
  private:
   friend class Operation;
 
   void begin(Operation& operation) noexcept;
   void run(ReadyWork& work) noexcept;
   void leave_if_idle() noexcept;
-  void run_deferred() final;
   void loop_stops() noexcept final;
   void loop_ends() noexcept final;
 

@@ -13,6 +13,8 @@
 
 #include <version>  // the first: what Asio finds in the standard library depends on it
 
+#include <asio/detail/thread_context.hpp>
+#include <asio/detail/thread_info_base.hpp>
 #include <asio/execution.hpp>
 #include <asio/execution_context.hpp>
 #include <cstdint>
@@ -27,8 +29,10 @@ namespace linkspan {
 
 namespace detail {
 
-/// What Asio keeps with a loop: its services, which the loop's end shuts down.
-class AsioCompanion final : public LoopOperations {
+/// What Asio keeps with a loop: its services, which the loop's end shuts down, and the memory of coroutine
+/// frames and operations, which it uses again on threads that it takes for its own. Public Asio has no way to
+/// say that a thread is one, so this is the one place that reaches into its details.
+class AsioCompanion final : public LoopOperations, private asio::detail::thread_context {
  public:
   explicit AsioCompanion(EventLoop& loop) : LoopOperations(loop) {}
 
@@ -46,8 +50,13 @@ class AsioCompanion final : public LoopOperations {
     using execution_context::shutdown;
   };
 
+  void run_deferred() override {
+    const thread_call_stack::context as_one_of_asios(this, memory_);
+    LoopOperations::run_deferred();
+  }
   void before_end() noexcept override { context_.shutdown(); }
 
+  asio::detail::thread_info_base memory_;
   Context context_;
 };
 
