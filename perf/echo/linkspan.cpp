@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// The echo server of the network benchmarks on Linkspan: a channel with one handler, everything on one loop.
-//
-//     echo-linkspan [--transport=io_uring|epoll|asio] [--busy-poll=MICROSECONDS] PORT|unix:PATH
-#include <chrono>
-#include <cstdio>
-#include <memory>
-#include <string>
+// The echo server of the network benchmarks on Linkspan: a channel with one handler.
 #include <utility>
 
-#include "linkspan/channel/server.hpp"
-#include "linkspan/transport/transport.hpp"
-#include "perf/support/server.h"
+#include "perf/echo/serve.hpp"
 
 using namespace linkspan;
 
@@ -33,26 +25,6 @@ class Echo final : public Service<Chain> {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  const std::string endpoint = server_endpoint(argc, argv);
-  server_end_with_parent();
-  server_allow_descriptors();
-  EventLoopOptions loop_options;
-  loop_options.busy_poll = std::chrono::microseconds(std::stoi(server_option(argc, argv, "busy-poll", "0")));
-  const auto engine = transport_engine(server_option(argc, argv, "transport", "auto")).value_or_throw();
-  const std::unique_ptr<EventLoop> loop = EventLoop::create(engine, loop_options).value_or_throw();
-
-  const bool is_unix = endpoint.starts_with("unix:");
-  ServerOptions options;
-  options.endpoint = Endpoint::parse(is_unix ? endpoint : "127.0.0.1:" + endpoint).value_or_throw();
-  options.initializer = [](Channel& channel) { return channel.pipeline().append<Echo>(); };
-  const Server server = Server::start(*loop, options).value_or_throw();
-  const Endpoint& local = server.local_endpoint();
-  std::printf("listening on %s\n",
-              is_unix ? local.to_string().c_str() : std::to_string(local.port()).c_str());
-  std::fflush(stdout);
-  loop->run();  // until a signal ends the process
-} catch (const Exception& error) {
-  std::fprintf(stderr, "echo-linkspan: %s\n", error.what());
-  return 1;
+int main(int argc, char** argv) {
+  return perf::serve_echo(argc, argv, [](Channel& channel) { return channel.pipeline().append<Echo>(); });
 }

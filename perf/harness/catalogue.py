@@ -25,6 +25,7 @@ class Benchmark:
         if self.servers:
             object.__setattr__(self, "variants", tuple(server.name for server in self.servers))
             files = [name for server in self.servers for name in (server.program, *server.needs)]
+            files += [job.backend[0] for job in self.jobs if job.backend]
             object.__setattr__(self, "programs", tuple(dict.fromkeys(["load", *files])))
         object.__setattr__(self, "programs", self.programs or (self.name,))
 
@@ -56,6 +57,8 @@ BENCHMARKS = (
               network.C_EPOLL, servers=network.SERVERS, jobs=network.CONNECT_JOBS),
     Benchmark("idle", "private memory of a server for each connection that has nothing to do",
               "libuv", servers=network.SERVERS, jobs=network.IDLE_JOBS, bounds=network.IDLE_BOUNDS),
+    Benchmark("proxy", "bytes and requests through a proxy, against haproxy",
+              network.HAPROXY, servers=network.PROXIES, jobs=network.PROXY_JOBS, bounds=network.PROXY_BOUNDS),
     Benchmark("timers", "a thousand and a million timers, started, moved and cancelled",
               "linkspan", ("linkspan", "Asio", "libuv", "libevent"),
               programs=("timers", "timers-asio", "timers-libuv", "timers-libevent")),

@@ -9,6 +9,7 @@ KIB = 1024
 IO_URING, EPOLL, ASIO = (f"linkspan {name}" for name in ("io_uring", "epoll", "asio"))
 C_EPOLL, C_IO_URING, C_REGISTERED = "C epoll", "C io_uring", "C io_uring, registered files"
 PEERS = ("Asio", "libuv", "libevent", "Netty NIO")
+ASIO_AWAITABLE = "Asio, awaitable"
 BUSY_SERVER = f"{IO_URING}, busy poll"
 BUSY_BOTH = f"{BUSY_SERVER}, busy client"
 C_BUSY_SERVER = f"{C_EPOLL}, busy poll"
@@ -37,7 +38,17 @@ def echo_job(**params):
                quick=params in (ONE, SIXTY_FOUR, PIPELINED), counted=params in (ONE, SIXTY_FOUR, PIPELINED))
 
 
-ECHO_SERVERS = SERVERS + (
+def coroutine(name):
+    return f"{name}, coroutine"
+
+
+FEW = {"bytes": 64, "connections": (1, 64)}
+COROUTINE_SERVERS = tuple(
+    Server(coroutine(name), "echo-linkspan-coroutine", (f"--transport={name.split()[1]}",), only=FEW)
+    for name in (IO_URING, EPOLL, ASIO)
+) + (Server(ASIO_AWAITABLE, "echo-asio-awaitable", only=FEW),)
+
+ECHO_SERVERS = SERVERS + COROUTINE_SERVERS + (
     Server(BUSY_SERVER, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), only=ONE),
     Server(BUSY_BOTH, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), load=("--busy",),
            only=ONE),
@@ -59,6 +70,7 @@ ECHO_BOUNDS = (
     cpu(EPOLL, 1.05, C_EPOLL, SIXTY_FOUR), cpu(IO_URING, 0.97, "Asio", SIXTY_FOUR),
     cpu(IO_URING, 0.85, "Netty NIO", SIXTY_FOUR), cpu(IO_URING, 0.8, "libevent", SIXTY_FOUR),
     cpu(IO_URING, 0.8, "libuv", SIXTY_FOUR),
+    *(cpu(coroutine(variant), 1, ASIO_AWAITABLE, SIXTY_FOUR) for variant in (IO_URING, EPOLL)),
     cpu(IO_URING, 1.1, C_EPOLL, PIPELINED), cpu(EPOLL, 1.1, C_EPOLL, PIPELINED),
     Bound(BUSY_SERVER, "requests", "at least", 3, IO_URING, ONE),
     Bound(BUSY_BOTH, "requests", "at least", 10, IO_URING, ONE),
@@ -66,6 +78,8 @@ ECHO_BOUNDS = (
     Bound(BUSY_BOTH, "requests", "at least", 0.95, C_BUSY_BOTH, ONE),
     *(Bound(variant, "instructions", "below", 1, peer, params)
       for params in (SIXTY_FOUR, ONE) for variant in (IO_URING, EPOLL) for peer in PEERS[:3]),
+    *(Bound(coroutine(variant), "allocations", "below", 0.01, params=SIXTY_FOUR)
+      for variant in (IO_URING, EPOLL)),
     *(Bound(IO_URING, "system calls", "below", 1, peer, SIXTY_FOUR) for peer in PEERS),
 )
 
@@ -129,3 +143,25 @@ IDLE_BOUNDS = tuple(
     for bound in (Bound(variant, "private memory", "at most", 1024, params=IDLE),
                   Bound(variant, "private memory", "below", 1, "libevent", IDLE),
                   Bound(variant, "private memory", "below", 1, "Netty NIO", IDLE)))
+
+LINKSPAN_PROXY = ("../examples/proxy/linkspan-proxy",)
+HAPROXY = "haproxy"
+PROXIES = tuple(
+    Server(name, "proxy-linkspan", (f"--transport={name.split()[1]}",), needs=LINKSPAN_PROXY, countable=False)
+    for name in (IO_URING, EPOLL, ASIO)
+) + (Server(HAPROXY, "proxy-haproxy", countable=False),
+     Server(f"{HAPROXY}, splice", "proxy-haproxy", ("--splice",), only={"case": "bulk"}, countable=False))
+
+BULK = {"case": "bulk", "bytes": 1024 * KIB}
+REQUESTS = {"case": "requests", **SIXTY_FOUR}
+PROXY_JOBS = tuple(
+    Job({**BULK, "connections": count}, ("stream", f"--connections={count}"), quick=count == 1,
+        backend=("stream-c-epoll", f"--bytes={1024 * KIB}", "--slices=1", "--source=hot"))
+    for count in (1, 8)
+) + (Job(REQUESTS, echo_job(**SIXTY_FOUR).load, quick=True, counted=True, backend=("echo-c-epoll",)),)
+
+PROXY_BOUNDS = tuple(
+    bound for variant in (IO_URING, EPOLL)
+    for bound in (throughput(variant, 1, HAPROXY, **BULK), cpu(variant, 1, HAPROXY, BULK),
+                  Bound(variant, "requests", "at least", 1, HAPROXY, REQUESTS),
+                  cpu(variant, 1, HAPROXY, REQUESTS)))

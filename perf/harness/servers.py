@@ -45,6 +45,7 @@ class Job:
     unix: bool = False
     quick: bool = False
     counted: bool = False  # system calls and instructions, too
+    backend: tuple = ()  # a program and its options, which servers that are proxies are told with --to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Place:
 
     def server(self, command):
         return [*self.network.prefix, *self.cores.server, *command]
+
+    def backend(self, job):
+        return [*self.network.prefix, *self.cores.load, self.program(job.backend[0]), *job.backend[1:], "0"]
 
     def load(self, job, options, endpoint):
         return [*self.network.prefix, *self.cores.load, self.program("load"), *job.load, *options,
@@ -88,7 +92,7 @@ class Running:
         if not line.startswith("listening on "):
             self.close()
             raise measure.Failed(f"{' '.join(command)} does not listen")
-        self.endpoint = line.removeprefix("listening on ").strip()
+        self.endpoint = line.removeprefix("listening on ").strip().removeprefix("127.0.0.1:")
 
     @property
     def pid(self):
@@ -102,6 +106,15 @@ class Running:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+
+
+def backend_option(stack, place, job):
+    """Starts the job's backend, if it has one, on the cores of the load: it is not what is measured."""
+    if not job.backend:
+        return ()
+    backend = Running(place.backend(job))
+    stack.callback(backend.close)
+    return (f"--to={backend.endpoint}",)
 
 
 class Servers:
@@ -124,13 +137,14 @@ class Servers:
 
     def find(self, server, job):
         """A running server, and whether it is a new one."""
-        key = server.program, server.arguments, job.server, job.unix
+        key = server.program, server.arguments, job.server, job.unix, job.backend
         if key in self.running:
             return self.running[key], False
         endpoint = "0"
         if job.unix:
             endpoint = "unix:" + self.stack.enter_context(tempfile.TemporaryDirectory()) + "/socket"
-        command = [self.place.program(server.program), *server.arguments, *job.server, endpoint]
+        command = [self.place.program(server.program), *server.arguments, *job.server,
+                   *backend_option(self.stack, self.place, job), endpoint]
         found = self.running[key] = Running(self.place.server(command))
         self.stack.callback(found.close)
         return found, True
@@ -173,6 +187,11 @@ def private_bytes(process):
     return 1024 * int(re.search(r"^Private_Dirty:\s+(\d+) kB", text, re.M).group(1))
 
 
+def peak_memory(process):
+    text = pathlib.Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return [("peak memory", "KiB", int(re.search(r"^VmHWM:\s+(\d+) kB", text, re.M).group(1)))]
+
+
 def idle_values(place, job, server):
     """Two counts of connections, so that what a server has anyway is not counted."""
     more = job.params["connections"]
@@ -206,7 +225,7 @@ def one_job(place, servers, server, job, quick):
     found = run_load(place, job, (*server.load, *timing, f"--server={running.pid}"), running.endpoint)
     if not found.get("requests", found.get("bytes")):
         raise measure.Failed(f"{server.name}: nothing came back ({job.params})")
-    return VALUES[kind](found)
+    return VALUES[kind](found) + (peak_memory(running.pid) if job.backend else [])
 
 
 def samples_of(server, job, values):
@@ -221,7 +240,7 @@ def one_round(place, variants, jobs, quick):
             for server in variants:
                 if fits(server, job):
                     samples += samples_of(server, job, one_job(place, servers, server, job, quick))
-                if job.server:  # of no use to other jobs, and it may have a lot of memory
+                if job.server or job.backend:  # of no use to other jobs, and it may have a lot of memory
                     servers.close()
     return samples
 
@@ -252,8 +271,11 @@ def counted_run(place, server, job, messages, tool):
     """What a tool says about a server that has done so many messages and ended."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "counts")
-        command = [place.program(server.program), *server.arguments, *job.server, "0"]
-        with contextlib.closing(Running(place.server(tool.around(path, command)))) as running:
+        with contextlib.ExitStack() as stack:
+            command = [place.program(server.program), *server.arguments, *job.server,
+                       *backend_option(stack, place, job), "0"]
+            running = Running(place.server(tool.around(path, command)))
+            stack.callback(running.close)
             run_load(place, job, (f"--messages={messages}",), running.endpoint)
         return tool.read(pathlib.Path(path).read_text(encoding="utf-8"))
 

@@ -228,7 +228,7 @@ class RealServersTest(unittest.TestCase):
         loads = (("--connections=64", "--messages=6400"),
                  ("--connections=64", "--pipeline=16", "--bytes=4096", "--messages=6400"),
                  ("--connections=1", "--pipeline=2", "--bytes=1000000", "--messages=20"))
-        found = servers.built(place.build, server_catalogue.SERVERS)
+        found = servers.built(place.build, server_catalogue.SERVERS + server_catalogue.COROUTINE_SERVERS)
         found, _ = servers.startable(place, found, server_catalogue.ECHO_JOBS)
         self.assertIn("linkspan epoll", [server.name for server in found])
         for server in found:
@@ -268,6 +268,22 @@ class RealServersTest(unittest.TestCase):
                     at, _ = running.find(server, job)
                     found = servers.run_load(place, job, (), at.endpoint)
                     self.assertGreaterEqual(found["bytes"], 100 * int(options[0].partition("=")[2]))
+
+    def test_each_proxy_passes_on_what_it_gets(self):
+        place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
+        found = servers.built(place.build, server_catalogue.PROXIES)
+        found, _ = servers.startable(place, found, server_catalogue.PROXY_JOBS)
+        for server in found:
+            for job in server_catalogue.PROXY_JOBS:
+                exact = "--verify" if job.load[0] == "stream" else "--messages=640"
+                with self.subTest(server.name, job=job.params), servers.Servers(place) as running:
+                    at, _ = running.find(server, job)
+                    limits = ("--bytes=1048576", "--messages=20") if job.load[0] == "stream" else ()
+                    result = servers.run_load(place, job, (exact, *limits), at.endpoint)
+                    self.assertGreater(result.get("requests", result.get("bytes")), 0)
+                    self.assertGreater(servers.peak_memory(at.pid)[0][2], 0)
+                    running.close()
+                    self.assertNotEqual(at.process.returncode, -9)  # it had to be killed
 
     def test_a_server_ends_when_its_input_closes(self):
         place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
