@@ -5,6 +5,7 @@
 import dataclasses
 
 from . import server_catalogue as network
+from .bounds import Bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Benchmark:
     reference: str  # the variant that ratios refer to
     variants: tuple = ()  # all, in order; those that this build lacks are named in the results
     programs: tuple = ()  # in build/perf; each round runs them in this order; default: the benchmark's name
+    needs: tuple = ()  # other files that they need, in build/perf, too
     one_core: bool = True  # pinned to one core; False when threads have to run side by side
     rounds: int = 5
     bounds: tuple = ()
@@ -30,6 +32,12 @@ class Benchmark:
         object.__setattr__(self, "programs", self.programs or (self.name,))
 
 
+PIPELINE_BOUNDS = (
+    Bound("linkspan", "cpu time", "below", 1, "Netty"),
+    Bound("linkspan, aside", "instructions", "at most", 0.5, "linkspan", {"handlers": 16}),
+    Bound("linkspan", "instructions", "at most", 1.15, "virtual calls", {"handlers": 16}),
+)
+
 BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
@@ -39,6 +47,10 @@ BENCHMARKS = (
     Benchmark("slice", "views of memory: wrapping against copying, and sharing on 1 to 28 threads",
               "linkspan", ("linkspan", "linkspan adopt", "linkspan immortal", "linkspan copy",
                            "copy into a buffer", "shared_ptr"), one_core=False),
+    Benchmark("pipeline", "what a message pays for 0 to 16 handlers on its way",
+              "virtual calls", ("virtual calls", "linkspan", "linkspan, aside", "Netty"),
+              programs=("pipeline", "pipeline-netty"), needs=("PipelineNetty.class",),
+              bounds=PIPELINE_BOUNDS),
     Benchmark("pool", "blocks of 16 KiB, allocated and freed on one thread and across two",
               "linkspan", ("linkspan", "malloc", "jemalloc", "mimalloc", "no allocation"),
               programs=("pool", "pool-jemalloc", "pool-mimalloc"), one_core=False),
@@ -62,6 +74,9 @@ BENCHMARKS = (
     Benchmark("timers", "a thousand and a million timers, started, moved and cancelled",
               "linkspan", ("linkspan", "Asio", "libuv", "libevent"),
               programs=("timers", "timers-asio", "timers-libuv", "timers-libevent")),
+    Benchmark("sleep", "waits of a coroutine or a callback: Linkspan's, and Asio's timer on a loop",
+              "async_sleep", ("async_sleep", "steady_timer on the loop", "steady_timer on an io_context"),
+              one_core=False),
     Benchmark("post", "tasks from another thread: how many, and how long until a sleeping loop runs one",
               network.EPOLL, (network.IO_URING, network.EPOLL, network.ASIO, "Asio", "libuv", "libevent"),
               programs=("post", "post-asio", "post-libuv", "post-libevent"), one_core=False),

@@ -61,7 +61,8 @@ def prepare(no_install):
 def make(build, benchmark):
     """Compiles the programs of a benchmark that this build has."""
     known = targets(build)
-    wanted = [f"perf/{name}" for name in benchmark.programs if (build / "perf" / name).resolve() in known]
+    wanted = [f"perf/{name}" for name in (*benchmark.programs, *benchmark.needs)
+              if (build / "perf" / name).resolve() in known]
     command = ["ninja", "-C", str(build), "--quiet", *wanted]
     if wanted and subprocess.run(command, check=False).returncode != 0:
         raise Refused(f"{benchmark.name} does not compile")
@@ -162,7 +163,7 @@ def show(result, benchmark):
 
 def one_benchmark(build, benchmark, options, keep):
     programs = programs_of(build, benchmark)
-    mark = fingerprint(build, programs)
+    mark = fingerprint(build, [*programs, *(build / "perf" / name for name in benchmark.needs)])
     result = kept_result(build, benchmark, options.quick, mark) if keep else None
     if result is None:
         about = machine.describe(ROOT, build, options.quick)

@@ -199,6 +199,18 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(self.run_program("--pigeons").returncode, 2)
 
     @unittest.skipUnless(BUILD, "no benchmark programs in this build")
+    def test_quick_runs_of_pipeline_and_sleep_give_what_they_compare(self):
+        for name, few in (("pipeline", {"linkspan", "linkspan, aside", "virtual calls"}), ("sleep", set())):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder) / "result.json"
+                result = self.run_program(name, "--quick", "--built", BUILD, "--json", str(file))
+                if "is not built" in result.stderr and not few:  # without Asio
+                    continue
+                self.assertEqual(result.returncode, 0, result.stderr)
+                variants = {row["variant"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
+                self.assertLessEqual(few or set(catalogue.find(name).variants), variants)
+
+    @unittest.skipUnless(BUILD, "no benchmark programs in this build")
     def test_a_quick_run_of_a_real_benchmark_gives_rows_of_its_reference(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "result.json"
