@@ -17,20 +17,6 @@
 namespace linkspan::conformance {
 namespace {
 
-// A listener whose queue of connections is full, and the sockets that fill it: nobody answers a TCP connect
-// to it, and a unix connect to it is refused at once.
-struct FullListener {
-  Socket listener;
-  std::vector<Socket> waiting;
-  Endpoint endpoint;
-
-  explicit FullListener(World& world) : listener(world.raw_listener(0)), endpoint(local_endpoint(listener)) {
-    for (int i = 0; i < 4; ++i) {
-      waiting.push_back(world.raw_connecting(endpoint));
-    }
-  }
-};
-
 Endpoint endpoint_that_refuses(World& world) {
   return local_endpoint(world.raw_listener());  // closed again
 }

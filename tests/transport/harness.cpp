@@ -590,6 +590,11 @@ std::string World::fill(Connection& connection, std::size_t piece) {
   return written;
 }
 
+FullListener::FullListener(World& world)
+    : listener(world.raw_listener(0)), endpoint(local_endpoint(listener)) {
+  for (int i = 0; i < 4; ++i) waiting.push_back(world.raw_connecting(endpoint));
+}
+
 // --- child processes
 
 ChildResult in_child(const std::function<void()>& body) {

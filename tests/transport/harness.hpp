@@ -273,6 +273,16 @@ class World {
   std::deque<Connection> connections_;
 };
 
+/// A listener whose queue of connections is full, and the sockets that fill it: nobody answers a TCP connect
+/// to it, and a unix connect to it is refused at once.
+struct FullListener {
+  Socket listener;
+  std::vector<Socket> waiting;
+  Endpoint endpoint;
+
+  explicit FullListener(World& world);
+};
+
 /// How a child process ended, and what it wrote to stderr.
 struct ChildResult {
   int exit_code = -1;  ///< -1 when a signal ended it

@@ -2,17 +2,18 @@
 // Copyright The Linkspan authors
 //
 // Sends that the kernel reads from where the bytes are. Loopback always copies, so the completions of a real
-// network are injected: the entry that a stream has prepared is turned into nothing, and its target is told
-// what a test says.
+// network are made up by the test, of a send that the kernel does not get.
 #include <doctest/doctest.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lib/transport/uring/uring_transport.hpp"
 #include "tests/transport/harness.hpp"
+#include "tests/transport/withheld_operation.hpp"
 
 namespace linkspan::conformance {
 namespace {
@@ -40,19 +41,10 @@ struct ZeroCopyWorld : World {
   bool knows_zero_copy = false;
 };
 
-// Swallows what becomes of entries that were turned into nothing.
-class Nobody final : public CompletionTarget {
- public:
-  void on_completion(unsigned, int, unsigned) override {}
-};
-
 // A stream whose next send goes nowhere, and whose result and notification the test makes up.
 class Injection {
  public:
-  Injection(ZeroCopyWorld& world, Connection& connection)
-      : world_(world),
-        ring_(static_cast<UringTransport&>(world.transport()).ring()),
-        connection_(connection) {}
+  Injection(ZeroCopyWorld& world, Connection& connection) : world_(world), connection_(connection) {}
 
   /// Writes a message and takes its send away from the kernel.
   void write(std::string_view text) {
@@ -60,37 +52,20 @@ class Injection {
         Chain(Slice::borrow(std::as_bytes(std::span(text)), [count = returned_] { ++*count; })));
     capture();
   }
-  void capture() {
-    world_.transport().prepare();
-    // Entries are filled in one after the other: the send's is the one before the next.
-    io_uring_sqe& next = ring_.next_entry();
-    io_uring_sqe& send = *(&next - 1);
-    operation_ = send.opcode;
-    constexpr std::uint64_t kMask = CompletionTarget::kOperationMask;
-    target_ = reinterpret_cast<CompletionTarget*>(static_cast<std::uintptr_t>(send.user_data & ~kMask));
-    number_ = static_cast<unsigned>(send.user_data & kMask);
-    for (io_uring_sqe* entry : {&next, &send}) {
-      io_uring_prep_nop(entry);
-      entry->user_data = nobody_.key(0);
-    }
-  }
-  [[nodiscard]] bool is_zero_copy() const { return operation_ == IORING_OP_SENDMSG_ZC; }
+  void capture() { send_.emplace(world_); }
+  [[nodiscard]] bool is_zero_copy() const { return send_->operation() == IORING_OP_SENDMSG_ZC; }
 
   void result(int bytes_or_error, bool announces_notification) {
-    target_->on_completion(number_, bytes_or_error, announces_notification ? IORING_CQE_F_MORE : 0u);
+    send_->complete(bytes_or_error, announces_notification ? IORING_CQE_F_MORE : 0u);
   }
-  void notify(int usage) { target_->on_completion(number_, usage, IORING_CQE_F_NOTIF); }
+  void notify(int usage) { send_->complete(usage, IORING_CQE_F_NOTIF); }
 
   [[nodiscard]] int memory_returned() const { return *returned_; }
 
  private:
   ZeroCopyWorld& world_;
-  Ring& ring_;
   Connection& connection_;
-  Nobody nobody_;
-  CompletionTarget* target_ = nullptr;
-  unsigned number_ = 0;
-  int operation_ = -1;
+  std::optional<WithheldOperation> send_;
   std::shared_ptr<int> returned_ = std::make_shared<int>(0);
 };
 

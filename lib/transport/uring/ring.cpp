@@ -51,6 +51,10 @@ class ProbeTarget final : public CompletionTarget {
 
 }  // namespace
 
+std::uint64_t CompletionTarget::to_cancel(unsigned) const noexcept {
+  return 0;
+}
+
 bool running_under_valgrind() noexcept {
   const char* preloaded = std::getenv("LD_PRELOAD");
   return preloaded != nullptr && std::strstr(preloaded, "/vgpreload_") != nullptr;
@@ -112,6 +116,15 @@ void Ring::submit() {
   LINKSPAN_ASSERT(is_passing(io_uring_submit(&ring_)), "the kernel takes submissions");
 }
 
+// By its key: a cancel by descriptor looks at all that is armed in the ring.
+void Ring::cancel(CompletionTarget& target, unsigned operation) {
+  const std::uint64_t key = target.to_cancel(operation);
+  LINKSPAN_ASSERT(key != 0, "only what is in the kernel's hands is cancelled");
+  io_uring_sqe& entry = next_entry();
+  io_uring_prep_cancel64(&entry, key, 0);
+  entry.user_data = target.key(operation | CompletionTarget::kCancel);
+}
+
 void Ring::wait(Duration timeout) {
   system_calls_.add(1);
   int result = 0;
@@ -140,9 +153,16 @@ unsigned Ring::dispatch(unsigned limit) {
     const int result = entry.res;
     const unsigned flags = entry.flags;
     io_uring_cq_advance(&ring_, 1);
-    constexpr std::uint64_t kMask = CompletionTarget::kOperationMask;
+    constexpr std::uint64_t kMask = CompletionTarget::kKeyMask;
     auto* target = reinterpret_cast<CompletionTarget*>(static_cast<std::uintptr_t>(key & ~kMask));
-    target->on_completion(static_cast<unsigned>(key & kMask), result, flags);
+    const unsigned operation = static_cast<unsigned>(key) & CompletionTarget::kOperationMask;
+    if ((key & CompletionTarget::kCancel) == 0) {
+      target->on_completion(operation, result, flags);
+    } else if (result < 0 && target->to_cancel(operation) != 0) {
+      cancel(*target, operation);
+    } else {
+      target->on_cancel_finished();
+    }
   }
   return total;
 }

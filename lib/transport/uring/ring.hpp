@@ -54,19 +54,27 @@ class CompletionTarget {
   /// `operation` is what was given to start(); `flags` are IORING_CQE_F_*. Not called inside a call of Ring.
   virtual void on_completion(unsigned operation, int result, unsigned flags) = 0;
 
+  /// The key of `operation` while it is to be cancelled and has not come back; 0 otherwise. Asked by
+  /// Ring::cancel, and again when the cancel has missed.
+  [[nodiscard]] virtual std::uint64_t to_cancel(unsigned operation) const noexcept;
+  /// A Ring::cancel is done, which counts as an operation until then.
+  virtual void on_cancel_finished() {}
+
   /// What identifies an operation to the kernel: the target, and in the bits that its alignment leaves free
   /// the operation.
   [[nodiscard]] std::uint64_t key(unsigned operation) const noexcept {
     return reinterpret_cast<std::uintptr_t>(this) | operation;
   }
 
-  static constexpr unsigned kOperationMask = 7;
+  static constexpr unsigned kOperationMask = 3;
+  static constexpr unsigned kCancel = 4;  ///< a Ring::cancel of the operation
+  static constexpr unsigned kKeyMask = kOperationMask | kCancel;
 
  protected:
   ~CompletionTarget() = default;
 };
 
-static_assert(alignof(CompletionTarget) > CompletionTarget::kOperationMask);
+static_assert(alignof(CompletionTarget) > CompletionTarget::kKeyMask);
 
 class Ring {
  public:
@@ -87,6 +95,9 @@ class Ring {
     return *entry;
   }
   void submit();
+  /// Asks the kernel to end an operation, which says so itself. An operation that is between two of its
+  /// states is missed: then it is asked again, once in each wait, while the target wants it.
+  void cancel(CompletionTarget& target, unsigned operation);
   /// Submits, and waits at most `timeout` (Duration::max(): without a limit) for a completion.
   void wait(Duration timeout);
   /// Ends a wait on the event, which a completion that another eventfd has caused may fail to do. Any thread.

@@ -6,26 +6,31 @@
 
 namespace linkspan {
 
-void UringAttempt::submit(io_uring_sqe& entry, Operation operation) noexcept {
-  entry.user_data = key(operation);
-  ++operations_;
-}
-
 void UringAttempt::start() {
   io_uring_sqe& entry = ring_.next_entry();
   io_uring_prep_connect(&entry, descriptor(), peer().address(),
                         static_cast<socklen_t>(peer().address_size()));
-  submit(entry, kConnect);
+  entry.user_data = key(0);
+  connecting_ = true;
+  ++operations_;
 }
 
 void UringAttempt::cancel() {
-  io_uring_sqe& entry = ring_.next_entry();
-  io_uring_prep_cancel64(&entry, key(kConnect), 0);
-  submit(entry, kCancel);
+  ++operations_;
+  ring_.cancel(*this, 0);
 }
 
-void UringAttempt::on_completion(unsigned operation, int result, unsigned) {
-  if (operation == kConnect) result_ = result;
+std::uint64_t UringAttempt::to_cancel(unsigned operation) const noexcept {
+  return connecting_ ? key(operation) : 0;
+}
+
+void UringAttempt::on_completion(unsigned, int result, unsigned) {
+  result_ = result;
+  connecting_ = false;
+  finished();
+}
+
+void UringAttempt::finished() {
   if (--operations_ == 0) report(-result_);
 }
 

@@ -15,19 +15,20 @@ class UringAttempt final : public ConnectAttempt, public CompletionTarget {
       : ConnectAttempt(transport, std::move(setup)), ring_(transport.ring()) {}
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
+  std::uint64_t to_cancel(unsigned operation) const noexcept override;
+  void on_cancel_finished() override { finished(); }
 
  protected:
   void start() override;
   void cancel() override;
 
  private:
-  enum Operation : unsigned { kConnect, kCancel };
-
-  void submit(io_uring_sqe& entry, Operation operation) noexcept;
+  void finished();
 
   Ring& ring_;
   int result_ = 0;
-  unsigned operations_ = 0;
+  bool connecting_ = false;
+  unsigned operations_ = 0;  // that, and its cancel
 };
 
 }  // namespace linkspan

@@ -62,7 +62,7 @@ void UringDatagram::on_completion(unsigned operation, int result, unsigned flags
       awaits_room_ = false;
       report_writable();
       break;
-    default: break;  // a cancel: what it has cancelled says so itself
+    default: break;
   }
 }
 
@@ -73,7 +73,7 @@ void UringDatagram::update_receive(bool wanted) {
   if (ending()) return;
   watch_for_errors();
   if (!wanted) {
-    if (receive_ == Receive::armed || receive_ == Receive::resting) cancel_receive();
+    cancel_receive();
   } else if (receive_ == Receive::idle) {  // a cancelled one's last completion leads here again
     if (resting_) {
       await_arrival();
@@ -117,10 +117,10 @@ void UringDatagram::await_arrival() {
 }
 
 void UringDatagram::cancel_receive() {
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel64(&entry, key(receive_ == Receive::armed ? kReceive : kArrival), 0);
-  start(entry, kCancel);
+  if (receive_ != Receive::armed && receive_ != Receive::resting) return;
+  const Operation operation = receive_ == Receive::armed ? kReceive : kArrival;
   receive_ = Receive::cancelled;
+  cancel(operation);
 }
 
 void UringDatagram::on_received(int result, unsigned flags) {
@@ -189,15 +189,26 @@ bool UringDatagram::wait_writable(int other) {
 }
 
 void UringDatagram::cancel_operations() {
-  if (operations() == 0) return;
-  if (awaits_room_) {  // perhaps of another descriptor
-    io_uring_sqe& entry = uring().ring().next_entry();
-    io_uring_prep_cancel64(&entry, key(kRoom), 0);
-    start(entry, kCancel);
+  cancel_receive();
+  if (watching_) cancel(kWatch);
+  if (awaits_room_) cancel(kRoom);
+}
+
+void UringDatagram::cancel(Operation operation) {
+  operation_started();
+  uring().ring().cancel(*this, operation);
+}
+
+std::uint64_t UringDatagram::to_cancel(unsigned operation) const noexcept {
+  bool wanted = false;
+  switch (operation) {
+    case kReceive:
+    case kArrival: wanted = receive_ == Receive::cancelled; break;
+    case kWatch: wanted = ending() && watching_; break;
+    case kRoom: wanted = ending() && awaits_room_; break;
+    default: break;
   }
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel_fd(&entry, descriptor(), IORING_ASYNC_CANCEL_ALL);
-  start(entry, kCancel);
+  return wanted ? key(operation) : 0;
 }
 
 }  // namespace linkspan

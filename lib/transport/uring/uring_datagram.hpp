@@ -22,6 +22,8 @@ class UringDatagram final : public DatagramCore, public CompletionTarget, public
   static constexpr std::size_t kOverheadBytes = sizeof(io_uring_recvmsg_out) + kAddressBytes + kControlBytes;
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
+  std::uint64_t to_cancel(unsigned operation) const noexcept override;
+  void on_cancel_finished() override { operation_finished(); }
   void leave_bulk_ring() noexcept override;
 
  protected:
@@ -30,11 +32,12 @@ class UringDatagram final : public DatagramCore, public CompletionTarget, public
   void cancel_operations() override;
 
  private:
-  enum Operation : unsigned { kReceive, kArrival, kWatch, kRoom, kCancel };
+  enum Operation : unsigned { kReceive, kArrival, kWatch, kRoom };
   enum class Receive : std::uint8_t { idle, armed, resting, cancelled };
 
   [[nodiscard]] UringTransport& uring() const noexcept;
   void start(io_uring_sqe& entry, Operation operation) noexcept;
+  void cancel(Operation operation);
   void arm_receive();
   void await_arrival();
   void cancel_receive();

@@ -5,12 +5,16 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace linkspan {
 namespace {
 
 // Of one call: the kernel takes at most 2 GiB less a page, and the length has 32 bits.
 constexpr std::size_t kBytesPerCall = std::size_t{1} << 30;
+
+// A call that cannot be cancelled, as one that the disk is at, counts as missed all the time.
+constexpr Duration kCancelPause = std::chrono::milliseconds(10);
 
 constexpr struct {
   FileCall::Kind kind;
@@ -84,14 +88,18 @@ void UringFiles::finish(Slot& slot, int result) {
 }
 
 void UringFiles::finish_all() {
-  for (Slot* slot = in_flight_.first(); slot != nullptr; slot = in_flight_.next(*slot)) {
-    io_uring_sqe& entry = ring_.next_entry();
-    io_uring_prep_cancel64(&entry, slot->key(0), 0);
-    entry.user_data = ignored_.key(0);
-  }
   while (!in_flight_.empty()) {
-    ring_.wait(Duration::max());
-    ring_.dispatch(1);
+    for (Slot* slot = in_flight_.first(); slot != nullptr; slot = in_flight_.next(*slot)) {
+      io_uring_sqe& entry = ring_.next_entry();
+      io_uring_prep_cancel64(&entry, slot->key(0), 0);
+      entry.user_data = ignored_.key(0);
+    }
+    const TimePoint again = std::chrono::steady_clock::now() + kCancelPause;
+    for (Duration left = kCancelPause; left > Duration::zero() && !in_flight_.empty();
+         left = again - std::chrono::steady_clock::now()) {
+      ring_.wait(left);
+      ring_.dispatch(1);
+    }
   }
 }
 

@@ -28,7 +28,7 @@ void UringListener::start_accepting() {
   // Non-blocking, so that a stream of any transport can have it without another system call.
   io_uring_prep_accept(&entry, descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (uring().multishot_accept()) entry.ioprio |= IORING_ACCEPT_MULTISHOT;
-  entry.user_data = key(kAccept);
+  entry.user_data = key(0);
   ++operations_;
   accept_ = Accept::armed;
 }
@@ -36,11 +36,13 @@ void UringListener::start_accepting() {
 void UringListener::stop_accepting() {
   wanted_ = false;
   if (accept_ != Accept::armed) return;
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel64(&entry, key(kAccept), 0);
-  entry.user_data = key(kCancel);
-  ++operations_;
   accept_ = Accept::cancelled;
+  ++operations_;
+  uring().ring().cancel(*this, 0);
+}
+
+std::uint64_t UringListener::to_cancel(unsigned operation) const noexcept {
+  return accept_ == Accept::cancelled ? key(operation) : 0;
 }
 
 // The armed accept refers to the socket until its cancel has run, which takes an enter that fetches
@@ -49,19 +51,17 @@ void UringListener::forget_descriptor() {
   if (accept_ != Accept::idle) uring().ring().wait(Duration::zero());
 }
 
-void UringListener::on_completion(unsigned operation, int result, unsigned flags) {
-  if (operation == kAccept) {
-    const bool more = (flags & IORING_CQE_F_MORE) != 0;
-    if (!more) accept_ = Accept::idle;
-    bool go_on = true;
-    if (result >= 0) {
-      report_accepted(Socket(result));  // and closed again, if the listener is
-    } else if (result != -ECANCELED) {
-      go_on = report_accept_error(-result);
-    }
-    if (!more && go_on && wanted_) start_accepting();
-    if (more) return;
+void UringListener::on_completion(unsigned, int result, unsigned flags) {
+  const bool more = (flags & IORING_CQE_F_MORE) != 0;
+  if (!more) accept_ = Accept::idle;
+  bool go_on = true;
+  if (result >= 0) {
+    report_accepted(Socket(result));  // and closed again, if the listener is
+  } else if (result != -ECANCELED) {
+    go_on = report_accept_error(-result);
   }
+  if (more) return;
+  if (go_on && wanted_) start_accepting();
   operation_finished();
 }
 

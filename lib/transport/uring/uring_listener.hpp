@@ -14,6 +14,8 @@ class UringListener final : public ListenerCore, public CompletionTarget {
   UringListener(UringTransport& transport, Socket socket, ListenerHandler& handler);
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
+  std::uint64_t to_cancel(unsigned operation) const noexcept override;
+  void on_cancel_finished() override { operation_finished(); }
 
  protected:
   void start_accepting() override;
@@ -21,7 +23,6 @@ class UringListener final : public ListenerCore, public CompletionTarget {
   void forget_descriptor() override;
 
  private:
-  enum Operation : unsigned { kAccept, kCancel };
   enum class Accept : std::uint8_t { idle, armed, cancelled };
 
   [[nodiscard]] UringTransport& uring() const noexcept;

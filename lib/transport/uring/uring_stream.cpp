@@ -53,14 +53,26 @@ void UringStream::on_completion(unsigned operation, int result, unsigned flags) 
     case kWatch: on_watch(result, flags); break;
     case kSend: on_sent(result); break;
     case kWritable: on_writable(result, flags); break;
-    default: break;  // a cancel: what it has cancelled says so itself
+    default: break;
   }
 }
 
 void UringStream::cancel(Operation operation) {
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel64(&entry, key(operation), 0);
-  start(entry, kCancel);
+  operation_started();
+  uring().ring().cancel(*this, operation);
+}
+
+std::uint64_t UringStream::to_cancel(unsigned operation) const noexcept {
+  bool wanted = false;
+  switch (operation) {
+    case kReceive: wanted = receive_ == State::cancelled; break;
+    case kWritable: wanted = writable_ == State::cancelled; break;
+    case kWatch: wanted = ending() && watching_; break;
+    case kSend: wanted = ending() && sending_; break;
+    default: break;
+  }
+  if (!wanted) return 0;
+  return operation == kSend && zero_copy_send_ != nullptr ? zero_copy_send_->key(0) : key(operation);
 }
 
 // --- receiving
@@ -69,7 +81,7 @@ void UringStream::cancel(Operation operation) {
 void UringStream::update_receive(bool wanted) {
   if (ending()) return;
   if (!wanted) {
-    if (receive_ == State::armed) cancel_receive();
+    cancel_receive();
     watch_for_reset();
     return;
   }
@@ -125,8 +137,9 @@ void UringStream::prepare_receive(io_uring_sqe& entry, std::span<std::byte> memo
 }
 
 void UringStream::cancel_receive() {
-  cancel(kReceive);
+  if (receive_ != State::armed) return;
   receive_ = State::cancelled;
+  cancel(kReceive);
 }
 
 void UringStream::on_received(int result, unsigned flags) {
@@ -184,7 +197,7 @@ void UringStream::report_receive_result(int result, unsigned flags) {
 
 bool UringStream::receive_stopped() {
   // Data may wait in completions, behind the one that tells of the break.
-  if (receive_ == State::armed) cancel_receive();
+  cancel_receive();
   return receive_ == State::idle;
 }
 
@@ -243,8 +256,8 @@ void UringStream::send_memory() {
   const Chain::IovecExport exported = vector->point_to(chain, bytes);
   if (zero_copy_bytes_ != 0 && exported.bytes / exported.count >= zero_copy_bytes_ &&
       zero_copy_count_ < kZeroCopySends) {
-    zero_copy_sends_.push_back(
-        uring().send_zero_copy(*this, std::move(vector), chain.share(0, exported.bytes)));
+    zero_copy_send_ = &uring().send_zero_copy(*this, std::move(vector), chain.share(0, exported.bytes));
+    zero_copy_sends_.push_back(*zero_copy_send_);
     ++zero_copy_count_;
     operation_started();
     return;
@@ -275,10 +288,13 @@ void UringStream::on_writable(int result, unsigned flags) {
     wait_to_write();
   }
   // Nobody needs to be told what the socket has room for while nothing waits for it.
-  if (!ending() && !waits_to_write_ && writable_ == State::armed) {
-    cancel(kWritable);
-    writable_ = State::cancelled;
-  }
+  if (!ending() && !waits_to_write_) cancel_writable();
+}
+
+void UringStream::cancel_writable() {
+  if (writable_ != State::armed) return;
+  writable_ = State::cancelled;
+  cancel(kWritable);
 }
 
 void UringStream::submit_sends() {
@@ -292,6 +308,7 @@ void UringStream::on_sent(int result) {
 
 void UringStream::on_zero_copy_sent(int result) {
   operation_finished();
+  zero_copy_send_ = nullptr;
   switch (-result) {
     case EINVAL:  // a kernel older than the reports, unless it refuses the operation itself
       if (uring().usage_reports()) {
@@ -321,10 +338,10 @@ void UringStream::report_send_result(int result) {
 }
 
 void UringStream::cancel_operations() {
-  if (operations_ == 0) return;
-  io_uring_sqe& entry = uring().ring().next_entry();
-  io_uring_prep_cancel_fd(&entry, descriptor(), IORING_ASYNC_CANCEL_ALL);
-  start(entry, kCancel);
+  cancel_receive();
+  cancel_writable();
+  if (watching_) cancel(kWatch);
+  if (sending_) cancel(kSend);
 }
 
 }  // namespace linkspan

@@ -22,6 +22,8 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   ~UringStream() override;
 
   void on_completion(unsigned operation, int result, unsigned flags) override;
+  std::uint64_t to_cancel(unsigned operation) const noexcept override;
+  void on_cancel_finished() override { operation_finished(); }
   void leave_bulk_ring() noexcept override;
 
   // What a ZeroCopySend reports.
@@ -37,7 +39,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void cancel_operations() override;
 
  private:
-  enum Operation : unsigned { kReceive, kWatch, kSend, kWritable, kCancel };
+  enum Operation : unsigned { kReceive, kWatch, kSend, kWritable };
   enum class State : std::uint8_t { idle, armed, cancelled };
 
   [[nodiscard]] UringTransport& uring() const noexcept;
@@ -50,6 +52,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void arm_receive(BufferRing* buffers, std::span<std::byte> memory);
   void prepare_receive(io_uring_sqe& entry, std::span<std::byte> memory);
   void cancel_receive();
+  void cancel_writable();
   void watch_for_reset();
 
   void on_received(int result, unsigned flags);
@@ -65,8 +68,9 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   std::unique_ptr<SendVector> send_vector_;
   std::unique_ptr<DescriptorMessage> receive_message_;  // of streams that receive descriptors
 
-  IntrusiveList<ZeroCopySend, OfStreamTag> zero_copy_sends_;  // whose notifications are to come
+  IntrusiveList<ZeroCopySend, OfStreamTag> zero_copy_sends_;  // whose results or notifications are to come
   std::size_t zero_copy_bytes_;                               // 0: none
+  ZeroCopySend* zero_copy_send_ = nullptr;                    // whose result is to come
   std::uint32_t zero_copy_count_ = 0;
 
   BufferRing* buffers_ = nullptr;  // those of the last receive; none: it was into the owner's memory
