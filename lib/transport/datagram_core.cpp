@@ -261,7 +261,8 @@ void DatagramCore::on_send_error(int error, std::size_t messages) {
 void DatagramCore::wait_for_room() {
   const Endpoint& to = queue_.front().to;
   int descriptor = socket_.descriptor();
-  if (!waiting_ && is_unix() && to.address_size() != 0) {
+  if (!waiting_ && is_unix() && to.address_size() != 0 &&
+      transport().sockets().has_send_room(socket_.descriptor())) {
     // A socket that is not connected counts as writable, however full its peers are.
     room_probe_ = transport().sockets().make_room_probe(to);
     descriptor = room_probe_.descriptor();

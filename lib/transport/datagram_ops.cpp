@@ -15,6 +15,8 @@
 
 #ifdef __linux__
 #include <linux/errqueue.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #endif
 
 #include "lib/transport/socket_ops.hpp"
@@ -175,6 +177,16 @@ Socket make_room_probe(const Endpoint& to) noexcept {
   if (!to.is_unix()) return {};
   Socket probe = make_socket(AF_UNIX);
   return probe && connect_to(probe.descriptor(), to) ? std::move(probe) : Socket();
+}
+
+bool has_send_room(int descriptor) noexcept {
+#ifdef __linux__
+  int unsent = 0;
+  return ::ioctl(descriptor, SIOCOUTQ, &unsent) != 0 || unsent < option_of(descriptor, SOL_SOCKET, SO_SNDBUF);
+#else
+  static_cast<void>(descriptor);
+  return true;
+#endif
 }
 
 int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept {

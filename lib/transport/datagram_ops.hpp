@@ -76,6 +76,9 @@ void stop_coalescing(ReadyDatagramSocket& ready) noexcept;
 /// A unix socket that becomes writable when `to` has room again; none when that cannot be waited for.
 [[nodiscard]] Socket make_room_probe(const Endpoint& to) noexcept;
 
+/// Whether there is room in the socket's own buffer; false: it is full.
+[[nodiscard]] bool has_send_room(int descriptor) noexcept;
+
 /// The first messages of `messages`: how many were sent, or -1 and errno. `batched`: in one call, if there is
 /// one. Never blocks.
 [[nodiscard]] int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept;

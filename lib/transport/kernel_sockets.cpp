@@ -154,6 +154,7 @@ class KernelSockets final : public SocketSystem {
     return adopt_datagram_socket(std::move(socket), options);
   }
   Socket make_room_probe(const Endpoint& to) noexcept override { return linkspan::make_room_probe(to); }
+  bool has_send_room(int descriptor) noexcept override { return linkspan::has_send_room(descriptor); }
   int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override {
     return linkspan::send_messages(descriptor, messages, batched);
   }

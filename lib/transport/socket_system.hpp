@@ -82,6 +82,7 @@ class SocketSystem : public SocketSpace {
   [[nodiscard]] virtual Result<ReadyDatagramSocket> adopt_datagram(Socket socket,
                                                                    const DatagramOptions& options) = 0;
   [[nodiscard]] virtual Socket make_room_probe(const Endpoint& to) noexcept = 0;
+  [[nodiscard]] virtual bool has_send_room(int descriptor) noexcept = 0;
   [[nodiscard]] virtual int send_messages(int descriptor, std::span<MessageHeader> messages,
                                           bool batched) noexcept = 0;
   [[nodiscard]] virtual int receive_messages(int descriptor, std::span<MessageHeader> messages,

@@ -328,6 +328,29 @@ TEST_CASE("a unix peer that is full is waited for, without spinning") {
   });
 }
 
+TEST_CASE("a unix peer that has not read what fills our own buffer is waited for, without spinning") {
+  for_each_unix_mode([](DatagramWorld& world) {
+    for (const bool connected : {false, true}) {
+      RawSocket peer = world.raw();
+      DatagramOptions options;
+      if (connected) options.peer = peer.endpoint();
+      Party& party = world.open(options);
+      const std::vector<std::string> sent(20, pattern(30'000));  // fewer fill it than the peer's queue holds
+      for (const std::string& message : sent) party.send(connected ? Endpoint() : peer.endpoint(), message);
+      world.base().check_quiet();
+      CHECK(party.sends.entries.size() < 11);
+      std::vector<std::string> received;
+      world.run_until([&] {
+        for (std::string data; peer.receive(data);) received.push_back(data);
+        return received.size() == sent.size();
+      });
+      CHECK((received == sent));
+      world.run_until([&] { return party.sends.all_completed(); });
+      CHECK(party.sends.failed() == 0);
+    }
+  });
+}
+
 TEST_CASE("messages to a unix peer that never reads fail after a while, and others get their turn") {
   for_each_unix_mode([](DatagramWorld& world) {
     RawSocket full = world.raw();

@@ -115,7 +115,8 @@ class LINKSPAN_API SimNetwork {
   /// Nothing gets through between the two until heal(); then it does, late, but for datagrams: they are lost.
   void partition(const SimHost& one, const SimHost& other);
   void heal(const SimHost& one, const SimHost& other);
-  /// From now on UDP messages between the two, either way, meet these instead of SimOptions::datagrams.
+  /// UDP messages that are sent from now on between the two, either way, meet these instead of
+  /// SimOptions::datagrams.
   void disturb_datagrams(const SimHost& one, const SimHost& other, const SimDatagramFaults& faults);
   /// New TCP connections to the host are refused, or no longer.
   void refuse(const SimHost& host, bool refuses = true);
@@ -123,7 +124,7 @@ class LINKSPAN_API SimNetwork {
   bool reset(const Endpoint& one, const Endpoint& other);
   /// The host is gone without a word: its sockets are lost, and its loops run no more, but may be destroyed.
   void kill(const SimHost& host);
-  /// The host is back, with nothing on it. What its peers still send is answered by resets.
+  /// The host is back, with nothing on it. What its peers still send is answered by resets and refusals.
   void revive(const SimHost& host);
 
   /// A hash over all that has happened: when, to which socket, and what. Equal for equal runs.

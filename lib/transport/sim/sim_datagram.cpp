@@ -129,7 +129,7 @@ int SimDatagram::send_udp(SimMessage&& message) {
   if (message.to.family() != family()) return EAFNOSUPPORT;
   if (message.to.port() == 0) return EINVAL;
   if (message.bytes.size() > (family() == AF_INET6 ? kMostBytesIpv6 : kMostBytesIpv4)) return EMSGSIZE;
-  if (unsent_bytes_ >= send_capacity_) return EAGAIN;
+  if (!has_send_room()) return EAGAIN;
   message.to = SimMachine::destination(message.to);
   SimMachine* const target = machine().route(message.to);
   if (target == nullptr) return ENETUNREACH;
@@ -144,7 +144,7 @@ int SimDatagram::send_udp(SimMessage&& message) {
 int SimDatagram::send_unix(SimMessage&& message, bool addressed) {
   if (message.to.family() != family() || message.to.unix_path().empty()) return EINVAL;
   if (message.bytes.size() + kUnixOverhead > send_capacity_) return EMSGSIZE;
-  if (unsent_bytes_ >= send_capacity_) return EAGAIN;
+  if (!has_send_room()) return EAGAIN;
   int error = ECONNREFUSED;
   SimDatagram* to = nullptr;
   if (addressed) {

@@ -42,6 +42,7 @@ class SimDatagram final : public SimSocket {
   [[nodiscard]] int send(std::span<MessageHeader> messages);
   [[nodiscard]] int receive(std::span<MessageHeader> messages);
   [[nodiscard]] std::optional<Refusal> take_refusal();
+  [[nodiscard]] bool has_send_room() const noexcept { return unsent_bytes_ < send_capacity_; }
 
  private:
   [[nodiscard]] Ready ready() const noexcept override;

@@ -464,6 +464,11 @@ Socket SimMachine::make_room_probe(const Endpoint& to) noexcept {
   return probe.connect(to) == 0 ? std::move(made) : Socket();
 }
 
+bool SimMachine::has_send_room(int descriptor) noexcept {
+  const SimDatagram* socket = datagram_of(descriptor);
+  return socket != nullptr && socket->has_send_room();
+}
+
 int SimMachine::send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept {
   SimDatagram* socket = datagram_of(descriptor);
   if (!batched) messages = messages.first(1);

@@ -96,6 +96,7 @@ class SimMachine final : public SocketSystem {
   Result<ReadyDatagramSocket> make_datagram(const Endpoint& local, const DatagramOptions& options) override;
   Result<ReadyDatagramSocket> adopt_datagram(Socket socket, const DatagramOptions& options) override;
   Socket make_room_probe(const Endpoint& to) noexcept override;
+  bool has_send_room(int descriptor) noexcept override;
   int send_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override;
   int receive_messages(int descriptor, std::span<MessageHeader> messages, bool batched) noexcept override;
   std::optional<Refusal> take_refusal(int descriptor) noexcept override;

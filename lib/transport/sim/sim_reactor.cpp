@@ -49,7 +49,8 @@ bool SimReactor::wait(Duration timeout) noexcept {
     return came;
   }
   const TimePoint end = later(kernel_.now(), woken ? Duration::zero() : timeout);
-  if (end == kernel_.now()) kernel_.advance_to(kernel_.now() + SimKernel::kTickTime);
+  // A loop that always has something to do does not stop the time either.
+  if (end == kernel_.now() || !ready_.empty()) kernel_.advance_to(kernel_.now() + SimKernel::kTickTime);
   while (ready_.empty() && !woken_.load(std::memory_order_acquire) && kernel_.now() < end) {
     const TimePoint next = kernel_.next_event();
     LINKSPAN_ASSERT(next != TimePoint::max() || end != TimePoint::max(),
