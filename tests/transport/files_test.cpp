@@ -24,6 +24,7 @@
 #include "linkspan/base/log.hpp"
 #include "linkspan/loop/async_files.hpp"
 #include "support/log_capture.hpp"
+#include "support/sanitized.hpp"
 #include "support/slices.hpp"
 #include "support/temporary_directory.hpp"
 #include "tests/transport/harness.hpp"
@@ -271,7 +272,8 @@ TEST_CASE("a write that fails says how much is in the file, and gives its memory
   });
 }
 
-TEST_CASE("a write that meets the file size limit half way says how much was written") {
+TEST_CASE("a write that meets the file size limit half way says how much was written" *
+          doctest::skip(test::kThreadSanitized)) {
   for_each_kernel_transport_name([](const Mode& mode) {
     const TemporaryDirectory directory;
     const ChildResult result = in_child([&] {
@@ -294,7 +296,7 @@ TEST_CASE("a write that meets the file size limit half way says how much was wri
   });
 }
 
-TEST_CASE("another user's file is refused") {
+TEST_CASE("another user's file is refused" * doctest::skip(test::kThreadSanitized)) {
   if (::geteuid() != 0) {
     MESSAGE("only root can become another user: left out");
     return;
@@ -424,7 +426,8 @@ TEST_CASE("too many operations are refused, and the others complete though few a
   });
 }
 
-TEST_CASE("without descriptors an open fails, and works again when there are some") {
+TEST_CASE("without descriptors an open fails, and works again when there are some" *
+          doctest::skip(test::kThreadSanitized)) {
   for_each_kernel_transport_name([](const Mode& mode) {
     const TemporaryDirectory directory;
     const std::string path = directory.write("data", "x");
