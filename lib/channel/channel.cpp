@@ -11,9 +11,10 @@
 
 namespace linkspan {
 
-Channel::Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits) noexcept
+Channel::Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits,
+                 Wire wire) noexcept
     : loop_(loop),
-      pipeline_(*this),
+      pipeline_(*this, wire),
       watermarks_(watermarks),
       limits_(limits),
       read_pauses_(auto_read ? 0 : 1) {}
@@ -88,8 +89,23 @@ void Channel::send_from_pipeline(Chain&& bytes) {
   update_writable();
 }
 
-void Channel::complete(WriteDone done) {
-  if (!closed_) return send_marker(std::move(done));
+// What is written is allowed by the room; and a packet that finds none fails alone.
+void Channel::send_from_pipeline(Packet&& packet) {
+  if (closed_) return;
+  send_packet(std::move(packet));
+  update_writable();
+}
+
+// Only the one of its wire is called.
+void Channel::send(Chain&&) {
+  LINKSPAN_ASSERT(false, "a datagram channel sends packets");
+}
+void Channel::send_packet(Packet&&) {
+  LINKSPAN_ASSERT(false, "a stream channel sends bytes");
+}
+
+void Channel::complete(WriteDone done, std::uint64_t begin) {
+  if (!closed_) return send_marker(std::move(done), begin);
   complete_later(std::move(done), make_error_code(errc::cancelled));
 }
 
@@ -166,16 +182,29 @@ void Channel::report_open() {
   update_reading();
 }
 
-void Channel::report_read(Chain&& bytes) {
+template <class Message>
+void Channel::pass_received(Message&& message) {
   if (has_held()) {
     deliver_unread();
-    if (pipeline_.has_unread()) {
-      pipeline_.hold(std::move(bytes));
+    if (!reading()) {
+      pipeline_.hold(std::move(message));
       return;
     }
   }
-  run([&] { pipeline_.read(std::move(bytes)); });
+  run([&] { pipeline_.read(std::move(message)); });
   if (has_held()) deliver_unread();
+}
+
+void Channel::report_read(Chain&& bytes) {
+  pass_received(std::move(bytes));
+}
+
+void Channel::report_packet(Packet&& packet) {
+  pass_received(std::move(packet));
+}
+
+void Channel::report_refused(std::error_code error, const Endpoint& peer) {
+  run([&] { pipeline_.ends_.pass_refused(error, peer); });
 }
 
 void Channel::report_descriptors(std::vector<Socket>&& descriptors) {

@@ -94,7 +94,7 @@ void EmbeddedChannel::send(Chain&& bytes) {
   if (!write_ended_) sent_.append(std::move(bytes));
 }
 
-void EmbeddedChannel::send_marker(WriteDone done) {
+void EmbeddedChannel::send_marker(WriteDone done, std::uint64_t) {
   if (!write_ended_) {
     completions_.push_back(std::move(done));
     return;
@@ -109,7 +109,7 @@ void EmbeddedChannel::send_range(FileRange&& range, WriteDone done) {
       range.file->read_at(block.writable().first(static_cast<std::size_t>(range.size)), range.offset);
   const bool whole = read && read.value() == range.size;
   if (whole) send(Chain(std::move(block).freeze_all(read.value())));
-  if (whole && done) send_marker(std::move(done));
+  if (whole && done) send_marker(std::move(done), 0);
   if (whole) return;
   const std::error_code error = read ? make_error_code(errc::truncated) : read.error().code;
   if (done) complete_later(std::move(done), error);
@@ -120,7 +120,7 @@ void EmbeddedChannel::send_range(FileRange&& range, WriteDone done) {
 void EmbeddedChannel::send_descriptors(WithDescriptors&& message, WriteDone done) {
   send(std::move(message.data));
   for (Socket& descriptor : message.descriptors) descriptors_.push_back(std::move(descriptor));
-  if (done) send_marker(std::move(done));
+  if (done) send_marker(std::move(done), 0);
 }
 
 void EmbeddedChannel::do_receive_into(Block&& memory, std::size_t, ReceiveCompletion completion) {

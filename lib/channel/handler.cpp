@@ -35,6 +35,10 @@ void HandlerNode::on_descriptors(std::vector<Socket>&& descriptors) {
   pass_descriptors(std::move(descriptors));
 }
 
+void HandlerNode::on_refused(std::error_code error, const Endpoint& peer) {
+  pass_refused(error, peer);
+}
+
 void HandlerNode::on_inactive(std::error_code) {}
 void HandlerNode::on_writable_changed(bool) {}
 void HandlerNode::on_write_closed(std::error_code) {}
@@ -70,6 +74,10 @@ void HandlerNode::pass_descriptors(std::vector<Socket>&& descriptors) {
   next_taking_part(detail::kDescriptors).on_descriptors(std::move(descriptors));
 }
 
+void HandlerNode::pass_refused(std::error_code error, const Endpoint& peer) {
+  next_taking_part(detail::kRefused).on_refused(error, peer);
+}
+
 void HandlerNode::write_to_wire(FileRange&& range, WriteDone done) {
   channel().start_write(std::move(range), std::move(done));
 }
@@ -77,8 +85,16 @@ void HandlerNode::write_to_wire(WithDescriptors&& message, WriteDone done) {
   channel().start_write(std::move(message), std::move(done));
 }
 
-void HandlerNode::complete_write(WriteDone done) {
-  if (done) channel().complete(std::move(done));
+void HandlerNode::complete_write(WriteDone done, std::uint64_t begin) {
+  if (done) channel().complete(std::move(done), begin);
+}
+
+void HandlerNode::fail_write(WriteDone done) {
+  if (done) channel().complete_later(std::move(done), make_error_code(errc::handler_failed));
+}
+
+std::uint64_t HandlerNode::write_position() const noexcept {
+  return channel().write_position();
 }
 
 }  // namespace linkspan

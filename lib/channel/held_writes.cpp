@@ -141,7 +141,7 @@ Channel::Admission Channel::admit(std::size_t bytes) noexcept {
   if (held_) return Admission::wait;  // in order
   PendingBudget* const budget = loop_.pending_budget();
   const bool over_budget = budget != nullptr && budget->exceeded();
-  if (!over_budget && queued_bytes() + bytes <= limits_.max_bytes) return Admission::now;
+  if (!over_budget && queued_bytes() + bytes <= limits_.max_bytes && has_room()) return Admission::now;
   if (over_budget && !waits) budget->count_refused();
   return waits ? Admission::wait : Admission::refuse;
 }

@@ -16,33 +16,51 @@ void count(std::atomic<std::uint64_t>& counter, std::uint64_t amount = 1) noexce
 
 }  // namespace
 
-void ChannelMeter::on_active() {
+namespace detail {
+
+template <class Message>
+void Meter<Message>::on_active() {
   opened_ = true;
   count(counters_->opened);
-  pass_active();
+  this->pass_active();
 }
 
-void ChannelMeter::on_inactive(std::error_code error) {
+template <class Message>
+void Meter<Message>::on_inactive(std::error_code error) {
   if (!opened_) return;
   count(counters_->closed);
   if (error) count(counters_->failed);
 }
 
-void ChannelMeter::on_read(Chain&& data) {
+template <class Message>
+void Meter<Message>::on_read(Message&& message) {
   count(counters_->reads);
-  count(counters_->bytes_read, data.size());
-  pass(std::move(data));
+  count(counters_->bytes_read, message_bytes(message));
+  this->pass(std::move(message));
 }
 
-void ChannelMeter::on_write(Chain&& data) {
+template <class Message>
+void Meter<Message>::on_write(Message&& message) {
   count(counters_->writes);
-  count(counters_->bytes_written, data.size());
-  write(std::move(data));
+  count(counters_->bytes_written, message_bytes(message));
+  this->write(std::move(message));
 }
 
-void ChannelMeter::on_writable_changed(bool writable) {
+template <class Message>
+void Meter<Message>::on_refused(std::error_code error, const Endpoint& peer) {
+  count(counters_->refused);
+  this->pass_refused(error, peer);
+}
+
+template <class Message>
+void Meter<Message>::on_writable_changed(bool writable) {
   if (!writable) count(counters_->not_writable);
 }
+
+template class Meter<Chain>;
+template class Meter<Packet>;
+
+}  // namespace detail
 
 // --- Metrics ----------------------------------------------------------------------------------------------
 
@@ -168,6 +186,7 @@ void Metrics::add(std::string_view label, const ChannelCounters& counters) {
   counter("linkspan_channel_writes_total", "Writes to the wire.", counters.writes);
   counter("linkspan_channel_written_bytes_total", "Bytes written to the wire.", counters.bytes_written);
   counter("linkspan_channel_not_writable_total", "Crossings of the high watermark.", counters.not_writable);
+  counter("linkspan_channel_refused_total", "Datagrams that were refused.", counters.refused);
 }
 
 void Metrics::add(std::string_view label, const RequestCounters& counters) {

@@ -12,12 +12,13 @@ namespace linkspan {
 
 // --- the ends ---------------------------------------------------------------------------------------------
 
+template <class Message>
 const detail::HandlerTable Pipeline::kEndsTable{
     {"the wire"},
-    &kTypeName<Chain>,
-    &kTypeName<Chain>,
-    &kTypeName<Chain>,
-    &kTypeName<Chain>,
+    &kTypeName<Message>,
+    &kTypeName<Message>,
+    &kTypeName<Message>,
+    &kTypeName<Message>,
     [](HandlerNode& ends, void*) {
       const detail::HandlerTable& last = *ends.previous_->table_;
       log(LogLevel::error, "channel",
@@ -25,7 +26,7 @@ const detail::HandlerTable Pipeline::kEndsTable{
       ends.channel().close_because(make_error_code(errc::unhandled));
     },
     [](HandlerNode& ends, void* message) {
-      ends.channel().send_from_pipeline(std::move(*static_cast<Chain*>(message)));
+      ends.channel().send_from_pipeline(std::move(*static_cast<Message*>(message)));
     },
     ~std::uint32_t{0}};
 
@@ -45,11 +46,15 @@ void Pipeline::Ends::on_user_event(const std::any&) {}
 void Pipeline::Ends::on_descriptors(std::vector<Socket>&& descriptors) {
   descriptors.clear();
 }
+void Pipeline::Ends::on_refused(std::error_code error, const Endpoint& peer) {
+  if (!log_enabled(LogLevel::debug)) return;
+  log(LogLevel::debug, "channel", "a datagram to " + peer.to_string() + ": " + error.message());
+}
 
 // --- edits ------------------------------------------------------------------------------------------------
 
-Pipeline::Pipeline(Channel& channel) noexcept : channel_(channel) {
-  ends_.table_ = &kEndsTable;
+Pipeline::Pipeline(Channel& channel, Wire wire) noexcept : channel_(channel) {
+  ends_.table_ = wire == Wire::packets ? &kEndsTable<Packet> : &kEndsTable<Chain>;
   ends_.pipeline_ = this;
   ends_.next_ = ends_.previous_ = ends_.reader_ = ends_.writer_ = &ends_;
 }
@@ -157,7 +162,7 @@ void Pipeline::relink() noexcept {
 void Pipeline::deliver_unread() {
   Unread first = std::move(unread_.front());
   unread_.erase(unread_.begin());
-  first.behind->forward_read(&first.bytes);
+  std::visit([&](auto& message) { first.behind->forward_read(&message); }, first.message);
 }
 
 void Pipeline::destroy_removed() noexcept {

@@ -160,7 +160,7 @@ void StreamChannel::Connecting::queue(Write write, std::size_t size) {
                     }});
 }
 
-void StreamChannel::send_marker(WriteDone done) {
+void StreamChannel::send_marker(WriteDone done, std::uint64_t) {
   if (connecting_ != nullptr) return connecting_->queue({Chain(), as_event(std::move(done))}, 0);
   markers_.reserve_one();
   stream_.write(Chain(), [this](std::error_code error, std::size_t) {

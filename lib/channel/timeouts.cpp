@@ -9,78 +9,100 @@ namespace linkspan {
 
 namespace detail {
 
-Watchdog::~Watchdog() = default;
+template <class Message>
+Watchdog<Message>::~Watchdog() = default;
 
-void Watchdog::on_added() {
-  if (channel().active()) watch();
+template <class Message>
+void Watchdog<Message>::on_added() {
+  if (this->channel().active()) watch();
 }
-void Watchdog::on_removed() {
+
+template <class Message>
+void Watchdog<Message>::on_removed() {
   timer_.reset();
 }
-void Watchdog::on_active() {
+
+template <class Message>
+void Watchdog<Message>::on_active() {
   watch();
-  pass_active();
+  this->pass_active();
 }
-void Watchdog::on_inactive(std::error_code) {
+
+template <class Message>
+void Watchdog<Message>::on_inactive(std::error_code) {
   timer_.reset();
 }
 
-void Watchdog::watch() {
+template <class Message>
+void Watchdog<Message>::watch() {
   static_cast<void>(has_sent());
   begin();
-  timer_.emplace(channel().loop(), [this] {
+  timer_.emplace(this->channel().loop(), [this] {
     Duration next{};
-    channel().run([&] { next = look(); });
+    this->channel().run([&] { next = look(); });
     // It may have removed the handler, or closed the channel.
-    if (timer_ && channel().active() && !channel().ended()) timer_->start(next);
+    if (timer_ && this->channel().active() && !this->channel().ended()) timer_->start(next);
   });
   timer_->start(limit_ / 4);
 }
 
-bool Watchdog::has_sent() noexcept {
-  const std::uint64_t sent = channel().sent_bytes();
+template <class Message>
+bool Watchdog<Message>::has_sent() noexcept {
+  const std::uint64_t sent = this->channel().sent_bytes() + this->channel().sent_packets();
   return std::exchange(sent_, sent) != sent;
 }
 
-void Watchdog::fail(const char* what) {
+template <class Message>
+void Watchdog<Message>::fail(const char* what) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(limit_).count();
-  channel().fail(make_error_code(errc::timed_out),
-                 std::string(what) + " for " + std::to_string(milliseconds) + " ms");
+  this->channel().fail(make_error_code(errc::timed_out),
+                       std::string(what) + " for " + std::to_string(milliseconds) + " ms");
 }
 
-}  // namespace detail
-
-Duration ReadTimeout::look() {
-  if (!channel().reading()) last_ = now();
-  const Duration left = last_ + limit() - now();
+template <class Message>
+Duration ReadWatchdog<Message>::look() {
+  if (!this->channel().reading()) this->last_ = this->now();
+  const Duration left = this->last_ + this->limit() - this->now();
   if (left > Duration::zero()) return left;
-  last_ = now();  // if somebody takes the error
-  fail("nothing was received");
-  return limit();
+  this->last_ = this->now();  // if somebody takes the error
+  this->fail("nothing was received");
+  return this->limit();
 }
 
-Duration WriteTimeout::look() {
-  if (has_sent() || channel().queued_bytes() == 0) {
-    last_ = now();
-  } else if (now() - last_ >= limit()) {
-    last_ = now();
-    fail("the peer has taken nothing of what is queued");
+template <class Message>
+Duration WriteWatchdog<Message>::look() {
+  if (this->has_sent() || this->channel().queued_bytes() == 0) {
+    this->last_ = this->now();
+  } else if (this->now() - this->last_ >= this->limit()) {
+    this->last_ = this->now();
+    this->fail("the peer has taken nothing of what is queued");
   }
-  return limit() / 4;
+  return this->limit() / 4;
 }
 
-Duration IdleTimeout::look() {
-  if (has_sent()) {
-    last_ = now();
-  } else if (const Duration idle = now() - last_; idle >= limit()) {
-    last_ = now();
+template <class Message>
+Duration IdleWatchdog<Message>::look() {
+  if (this->has_sent()) {
+    this->last_ = this->now();
+  } else if (const Duration idle = this->now() - this->last_; idle >= this->limit()) {
+    this->last_ = this->now();
     if (on_idle_ == OnIdle::close) {
-      channel().close();
+      this->channel().close();
     } else {
-      pass_user_event(IdleEvent{idle});
+      this->pass_user_event(IdleEvent{idle});
     }
   }
-  return limit() / 4;
+  return this->limit() / 4;
 }
 
+template class Watchdog<Chain>;
+template class Watchdog<Packet>;
+template class ReadWatchdog<Chain>;
+template class ReadWatchdog<Packet>;
+template class WriteWatchdog<Chain>;
+template class WriteWatchdog<Packet>;
+template class IdleWatchdog<Chain>;
+template class IdleWatchdog<Packet>;
+
+}  // namespace detail
 }  // namespace linkspan

@@ -117,6 +117,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
   /// Bytes that the kernel has taken; 0 before on_active and after on_inactive.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return active_ ? total_sent() : 0; }
+  /// Of a datagram channel: messages that the kernel has taken; otherwise 0.
+  [[nodiscard]] std::uint64_t sent_packets() const noexcept { return active_ ? total_packets_sent() : 0; }
   [[nodiscard]] virtual Endpoint local_endpoint() const = 0;
   /// Of TCP peers also in on_inactive, however the connection ended.
   [[nodiscard]] virtual Endpoint peer_endpoint() const = 0;
@@ -143,12 +145,20 @@ class LINKSPAN_API Channel : private DeferredTask {
   void drain(Duration deadline);
 
  protected:
-  Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits) noexcept;
+  Channel(EventLoop& loop, Watermarks watermarks, bool auto_read, const PendingLimits& limits,
+          Wire wire = Wire::bytes) noexcept;
   virtual ~Channel();
 
   // What is behind the channel. Not called once it is closed.
-  virtual void send(Chain&& bytes) = 0;
-  virtual void send_marker(WriteDone done) = 0;  // run() it after all that was sent before, not in the call
+  virtual void send(Chain&& bytes);           // Wire::bytes
+  virtual void send_packet(Packet&& packet);  // Wire::packets
+  /// How many packets were given to it; 0 for bytes, which do not fail alone.
+  [[nodiscard]] virtual std::uint64_t write_position() const noexcept { return 0; }
+  /// run() it after all that was sent before, not in the call, with the first failure of a packet from
+  /// `begin`.
+  virtual void send_marker(WriteDone done, std::uint64_t begin) = 0;
+  /// Besides bytes there is room for one more.
+  [[nodiscard]] virtual bool has_room() const noexcept { return true; }
   virtual void send_range(FileRange&& range, WriteDone done) = 0;
   virtual void send_descriptors(WithDescriptors&& message, WriteDone done) = 0;
   virtual void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) = 0;
@@ -159,6 +169,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   virtual void do_read(bool wanted) = 0;
   [[nodiscard]] virtual std::size_t unsent_bytes() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t total_sent() const noexcept = 0;  // while it is active
+  [[nodiscard]] virtual std::uint64_t total_packets_sent() const noexcept { return 0; }
   /// Deletes the channel.
   virtual void destroy() noexcept = 0;
 
@@ -167,6 +178,8 @@ class LINKSPAN_API Channel : private DeferredTask {
   void initialize(const ChannelInitializer& initializer) noexcept;
   void report_open();
   void report_read(Chain&& bytes);
+  void report_packet(Packet&& packet);
+  void report_refused(std::error_code error, const Endpoint& peer);
   void report_descriptors(std::vector<Socket>&& descriptors);
   void report_end();
   /// Some bytes were sent.
@@ -208,10 +221,11 @@ class LINKSPAN_API Channel : private DeferredTask {
   }
   template <class T>
   void start_write(T&& message, WriteDone done) {
+    const std::uint64_t begin = done ? write_position() : 0;
     run([&] {
       if (!pipeline_.write(std::move(message))) refuse_write(kTypeName<T>);
     });
-    if (done) complete(std::move(done));
+    if (done) complete(std::move(done), begin);
   }
   void start_write(FileRange&& range, WriteDone done);
   void start_write(WithDescriptors&& message, WriteDone done);
@@ -219,7 +233,10 @@ class LINKSPAN_API Channel : private DeferredTask {
   template <class Tell>
   void tell_all(detail::Event event, Tell&& tell);
   void send_from_pipeline(Chain&& bytes);
-  void complete(WriteDone done);
+  void send_from_pipeline(Packet&& packet);
+  template <class Message>
+  void pass_received(Message&& message);
+  void complete(WriteDone done, std::uint64_t begin);
   void close_because(std::error_code error);
   void callback_failed(std::string_view what) noexcept;
   void refuse_write(const TypeName& type);
@@ -249,69 +266,6 @@ class LINKSPAN_API Channel : private DeferredTask {
   ChannelAttributes attributes_;
 };
 
-namespace detail {
-
-template <class T>
-class RemoteWriteOf final : public RemoteWrite {
- public:
-  RemoteWriteOf(std::shared_ptr<ChannelState> state, T&& message, WriteDone done, WriteToken token)
-      : RemoteWrite(std::move(state), message_bytes(message), std::move(done)),
-        message_(std::move(message)),
-        token_(std::move(token)) {}
-
- private:
-  void deliver(Channel& channel, WriteDone done) override {
-    if (!token_) return channel.write(std::move(message_), std::move(done));
-    channel.hold(channel.closed_ || channel.closing_ ? Channel::Admission::now : Channel::Admission::wait,
-                 Channel::make_held(std::move(message_), std::move(done), std::move(token_)));
-  }
-
-  T message_;
-  WriteToken token_;
-};
-
-template <class T>
-class HeldWriteOf final : public HeldWrite {
- public:
-  HeldWriteOf(T&& message, WriteDone done, WriteToken token)
-      : HeldWrite(message_bytes(message), std::move(done), std::move(token)), message_(std::move(message)) {}
-
- private:
-  void start(Channel& channel, WriteDone done) override {
-    channel.start_write(std::move(message_), std::move(done));
-  }
-
-  T message_;
-};
-
-}  // namespace detail
-
-template <class T>
-requires(!std::is_lvalue_reference_v<T>) void ChannelRef::write(T&& message, WriteDone done) const {
-  if (Channel* channel = here()) {
-    channel->write(std::move(message), std::move(done));
-  } else {
-    write_remotely(std::move(message), std::move(done), {});
-  }
-}
-
-template <class T>
-requires(!std::is_lvalue_reference_v<T>) WriteToken ChannelRef::write_cancellable(T&& message, WriteDone done)
-const {
-  if (Channel* channel = here()) return channel->write_cancellable(std::move(message), std::move(done));
-  WriteToken token(*this);
-  write_remotely(std::move(message), std::move(done), token);
-  return token;
-}
-
-template <class T>
-void ChannelRef::write_remotely(T&& message, WriteDone done, WriteToken token) const {
-  if (state_ != nullptr && !state_->admits(message_bytes(message))) {
-    if (done) done(make_error_code(errc::limit_exceeded));
-    return;
-  }
-  detail::RemoteTask::submit(state_, std::make_unique<detail::RemoteWriteOf<T>>(
-                                         state_, std::move(message), std::move(done), std::move(token)));
-}
-
 }  // namespace linkspan
+
+#include "linkspan/channel/channel_writes.hpp"

@@ -27,11 +27,13 @@
 namespace linkspan {
 
 class Channel;
+class Endpoint;
 class HandlerNode;
 class Pipeline;
 
 /// Called once for each write that it was given to: without an error when the kernel has accepted everything
 /// that was written up to then, else with the reason (errc::cancelled, errc::shut_down, connection_lost ...).
+/// On a datagram channel the reason is that of the first message of this write that could not be sent.
 using WriteDone = unique_function<void(std::error_code error)>;
 
 /// Bytes with descriptors, which travel with the first of them over a unix socket; see Stream::write.
@@ -72,6 +74,7 @@ enum Event : std::uint32_t {
   kWriteClosed = 128,
   kReadResumed = 256,
   kDescriptors = 512,
+  kRefused = 1024,
 };
 
 }  // namespace detail
@@ -118,6 +121,11 @@ class LINKSPAN_API HandlerNode {
   /// At the end: closed.
   virtual void on_descriptors(std::vector<Socket>&& descriptors);
 
+  /// Datagram channels: the network has refused what was sent to `peer` earlier (no Endpoint: not known), or
+  /// a message could not be sent or received, and no completion tells of it. The channel goes on. At the end:
+  /// logged, for debugging.
+  virtual void on_refused(std::error_code error, const Endpoint& peer);
+
   // Told to all that override them, from the wire to the application.
 
   /// Closed: the last event of a connection, exactly once; also when connecting failed. No error after
@@ -146,6 +154,7 @@ class LINKSPAN_API HandlerNode {
   void pass_drain(Duration deadline);
   void pass_user_event(const std::any& event);
   void pass_descriptors(std::vector<Socket>&& descriptors);
+  void pass_refused(std::error_code error, const Endpoint& peer);
 
   // Straight to the wire, behind what the handlers have written there so far: for handlers whose bytes the
   // ones nearer to the wire do not change.
@@ -154,7 +163,12 @@ class LINKSPAN_API HandlerNode {
 
   void forward_read(void* message) { reader_->table_->read(*reader_, message); }
   void forward_write(void* message) { writer_->table_->write(*writer_, message); }
-  void complete_write(WriteDone done);
+  /// When all that was written from `begin` on is sent, and what was before it.
+  void complete_write(WriteDone done, std::uint64_t begin);
+  void complete_write(WriteDone done) { complete_write(std::move(done), write_position()); }
+  /// It threw.
+  void fail_write(WriteDone done);
+  [[nodiscard]] std::uint64_t write_position() const noexcept;
 
  private:
   friend class Channel;
@@ -199,8 +213,14 @@ class Handler : public HandlerNode {
   /// On towards the wire. Bytes leave together at the end of the tick.
   void write(NextOut&& message) { forward_write(&message); }
   void write(NextOut&& message, WriteDone done) {
-    forward_write(&message);
-    complete_write(std::move(done));
+    const std::uint64_t begin = write_position();
+    try {
+      forward_write(&message);
+    } catch (...) {
+      fail_write(std::move(done));
+      throw;
+    }
+    complete_write(std::move(done), begin);
   }
 };
 
@@ -212,82 +232,6 @@ using Codec = Handler<Wire, In, Out, Wire>;
 template <class In, class Out = In>
 using Service = Handler<In, Nothing, Out, Out>;
 
-namespace detail {
-
-// The class that declares a member function tells whether it was overridden.
-template <class Base, class Result, class Class, class... Args>
-constexpr bool overrides(Result (Class::*)(Args...)) noexcept {
-  return !std::is_same_v<Base, Class>;
-}
-
-template <class H, bool kReads, bool kWrites>
-constexpr void check_messages() noexcept {
-  using In = typename H::InMessage;
-  using Out = typename H::OutMessage;
-  static_assert(kReads || std::is_same_v<In, typename H::NextInMessage> || std::is_same_v<In, Nothing>,
-                "a handler that passes on another type than it reads overrides on_read");
-  static_assert(kWrites || std::is_same_v<Out, typename H::NextOutMessage> || std::is_same_v<Out, Nothing>,
-                "a handler that writes another type than it takes overrides on_write");
-}
-
-template <class H>
-constexpr HandlerTable make_handler_table() noexcept {
-  using In = typename H::InMessage;
-  using NextIn = typename H::NextInMessage;
-  using Out = typename H::OutMessage;
-  using NextOut = typename H::NextOutMessage;
-  using Base = Handler<In, NextIn, Out, NextOut>;
-  constexpr bool reads = overrides<Base>(&H::on_read);
-  constexpr bool writes = overrides<Base>(&H::on_write);
-  check_messages<H, reads, writes>();
-  HandlerTable table{kTypeName<H>,
-                     &kTypeName<In>,
-                     &kTypeName<NextIn>,
-                     &kTypeName<Out>,
-                     &kTypeName<NextOut>,
-                     nullptr,
-                     nullptr,
-                     0};
-  if constexpr (reads) {
-    table.read = [](HandlerNode& handler, void* message) {
-      static_cast<H&>(handler).H::on_read(std::move(*static_cast<In*>(message)));
-    };
-  }
-  if constexpr (writes) {
-    table.write = [](HandlerNode& handler, void* message) {
-      static_cast<H&>(handler).H::on_write(std::move(*static_cast<Out*>(message)));
-    };
-  }
-  if (overrides<HandlerNode>(&H::on_active)) table.events |= kActive;
-  if (overrides<HandlerNode>(&H::on_read_end)) table.events |= kReadEnd;
-  if (overrides<HandlerNode>(&H::on_error)) table.events |= kError;
-  if (overrides<HandlerNode>(&H::on_drain)) table.events |= kDrain;
-  if (overrides<HandlerNode>(&H::on_user_event)) table.events |= kUserEvent;
-  if (overrides<HandlerNode>(&H::on_inactive)) table.events |= kInactive;
-  if (overrides<HandlerNode>(&H::on_writable_changed)) table.events |= kWritableChanged;
-  if (overrides<HandlerNode>(&H::on_write_closed)) table.events |= kWriteClosed;
-  if (overrides<HandlerNode>(&H::on_read_resumed)) table.events |= kReadResumed;
-  if (overrides<HandlerNode>(&H::on_descriptors)) table.events |= kDescriptors;
-  return table;
-}
-
-template <class H>
-inline constexpr HandlerTable kHandlerTable = make_handler_table<H>();
-
-/// Whether what `Giver` hands over is what `Taker` takes.
-template <class Giver, class Taker>
-inline constexpr bool kFits = std::is_same_v<Giver, Taker> || std::is_same_v<Giver, Nothing>;
-
-/// A compile-time list of handlers, from the wire to the application.
-template <class... H>
-struct Joined {};
-template <class A, class B, class... More>
-struct Joined<A, B, More...> : Joined<B, More...> {
-  static_assert(kFits<typename A::NextInMessage, typename B::InMessage>,
-                "the first of these two handlers passes on another type than the second one reads");
-  static_assert(kFits<typename B::NextOutMessage, typename A::OutMessage>,
-                "the second of these two handlers writes another type than the first one takes");
-};
-
-}  // namespace detail
 }  // namespace linkspan
+
+#include "linkspan/channel/handler_table.hpp"

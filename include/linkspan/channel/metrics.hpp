@@ -20,6 +20,7 @@
 
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/handler.hpp"
+#include "linkspan/channel/packet.hpp"
 #include "linkspan/channel/requests.hpp"
 #include "linkspan/channel/server.hpp"
 
@@ -35,21 +36,38 @@ struct ChannelCounters {
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> bytes_written{0};  ///< given to the wire; without files and descriptors' bytes
   std::atomic<std::uint64_t> not_writable{0};   ///< how often the high watermark was crossed
+  std::atomic<std::uint64_t> refused{0};        ///< datagrams; see HandlerNode::on_refused
 };
 
-/// Counts; put it next to the wire.
-class LINKSPAN_API ChannelMeter final : public Handler<Chain, Chain, Chain, Chain> {
+namespace detail {
+
+template <class Message>
+class LINKSPAN_API Meter : public Handler<Message, Message, Message, Message> {
  public:
-  explicit ChannelMeter(std::shared_ptr<ChannelCounters> counters) : counters_(std::move(counters)) {}
+  explicit Meter(std::shared_ptr<ChannelCounters> counters) : counters_(std::move(counters)) {}
   void on_active() override;
   void on_inactive(std::error_code error) override;
-  void on_read(Chain&& data) override;
-  void on_write(Chain&& data) override;
+  void on_read(Message&& message) override;
+  void on_write(Message&& message) override;
+  void on_refused(std::error_code error, const Endpoint& peer) override;
   void on_writable_changed(bool writable) override;
 
  private:
   std::shared_ptr<ChannelCounters> counters_;
   bool opened_ = false;
+};
+
+}  // namespace detail
+
+/// Counts; put it next to the wire.
+class LINKSPAN_API ChannelMeter final : public detail::Meter<Chain> {
+ public:
+  using Meter::Meter;
+};
+/// The same for datagram channels; reads and writes are messages.
+class LINKSPAN_API PacketMeter final : public detail::Meter<Packet> {
+ public:
+  using Meter::Meter;
 };
 
 class LINKSPAN_API Metrics {

@@ -18,18 +18,26 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <variant>
 #include <vector>
 
 #include "linkspan/base/assert.hpp"
 #include "linkspan/base/result.hpp"
 #include "linkspan/channel/handler.hpp"
+#include "linkspan/channel/packet.hpp"
 
 namespace linkspan {
 
-/// Belongs to a channel. At its wire end it reads and takes Chain.
+/// What a pipeline reads and takes at its wire end.
+enum class Wire : std::uint8_t {
+  bytes,    ///< Chain
+  packets,  ///< Packet, on datagram channels
+};
+
+/// Belongs to a channel.
 class LINKSPAN_API Pipeline {
  public:
-  explicit Pipeline(Channel& channel) noexcept;
+  explicit Pipeline(Channel& channel, Wire wire) noexcept;
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
   ~Pipeline();
@@ -113,12 +121,14 @@ class LINKSPAN_API Pipeline {
     void on_active() override;
     void on_user_event(const std::any& event) override;
     void on_descriptors(std::vector<Socket>&& descriptors) override;
+    void on_refused(std::error_code error, const Endpoint& peer) override;
   };
+  template <class Message>
   static const detail::HandlerTable kEndsTable;
 
   struct Unread {
-    HandlerNode* behind;  // for whoever comes next to it when the bytes are delivered
-    Chain bytes;
+    HandlerNode* behind;  // for whoever comes next to it when this is delivered
+    std::variant<Chain, Packet> message;
   };
 
   template <class... H>
@@ -138,7 +148,6 @@ class LINKSPAN_API Pipeline {
     LINKSPAN_ASSERT(node.pipeline_ == this && !node.removed(), "a position is a handler in this pipeline");
   }
 
-  /// Puts `nodes` between `before` and `after`, in the place of what stands there.
   // Puts `nodes` in the place of what is between `before` and `after`; all or nothing. `added` has room for
   // as many.
   Status edit(HandlerNode& before, HandlerNode& after, std::span<std::unique_ptr<HandlerNode>> nodes,
@@ -148,7 +157,10 @@ class LINKSPAN_API Pipeline {
   void relink() noexcept;
 
   // For the channel.
-  void read(Chain&& bytes) { ends_.forward_read(&bytes); }
+  template <class Message>
+  void read(Message&& message) {
+    ends_.forward_read(&message);
+  }
   template <class T>
   [[nodiscard]] bool write(T&& message) {
     const TypeName& taken = *ends_.previous_->table_->out;
@@ -158,7 +170,10 @@ class LINKSPAN_API Pipeline {
   }
   [[nodiscard]] bool has_unread() const noexcept { return !unread_.empty(); }
   void deliver_unread();
-  void hold(Chain&& bytes) { unread_.push_back({&ends_, std::move(bytes)}); }
+  template <class Message>
+  void hold(Message&& message) {
+    unread_.push_back({&ends_, std::move(message)});
+  }
   void destroy_removed() noexcept;
   void clear() noexcept;
 

@@ -47,6 +47,7 @@ class SharedHandler {
     using HandlerNode::pass_drain;
     using HandlerNode::pass_error;
     using HandlerNode::pass_read_end;
+    using HandlerNode::pass_refused;
     using HandlerNode::pass_user_event;
     using HandlerNode::pipeline;
     using HandlerNode::removed;
@@ -77,6 +78,9 @@ class SharedHandler {
   virtual void on_user_event(Place& place, const std::any& event) const { place.pass_user_event(event); }
   virtual void on_descriptors(Place& place, std::vector<Socket>&& descriptors) const {
     place.pass_descriptors(std::move(descriptors));
+  }
+  virtual void on_refused(Place& place, std::error_code error, const Endpoint& peer) const {
+    place.pass_refused(error, peer);
   }
   virtual void on_inactive(Place&, std::error_code) const {}
   virtual void on_writable_changed(Place&, bool) const {}
@@ -110,6 +114,9 @@ class SharedNode final : public H::Place {
   void on_user_event(const std::any& event) override { shared_->H::on_user_event(*this, event); }
   void on_descriptors(std::vector<Socket>&& descriptors) override {
     shared_->H::on_descriptors(*this, std::move(descriptors));
+  }
+  void on_refused(std::error_code error, const Endpoint& peer) override {
+    shared_->H::on_refused(*this, error, peer);
   }
   void on_inactive(std::error_code error) override { shared_->H::on_inactive(*this, error); }
   void on_writable_changed(bool writable) override { shared_->H::on_writable_changed(*this, writable); }
@@ -148,6 +155,7 @@ constexpr HandlerTable make_shared_table() noexcept {
   keep(kDrain, overrides<Base>(&H::on_drain));
   keep(kUserEvent, overrides<Base>(&H::on_user_event));
   keep(kDescriptors, overrides<Base>(&H::on_descriptors));
+  keep(kRefused, overrides<Base>(&H::on_refused));
   keep(kInactive, overrides<Base>(&H::on_inactive));
   keep(kWritableChanged, overrides<Base>(&H::on_writable_changed));
   keep(kWriteClosed, overrides<Base>(&H::on_write_closed));

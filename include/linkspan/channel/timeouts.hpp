@@ -3,7 +3,8 @@
 //
 // Handlers that watch the time of a channel; put them next to the wire. ReadTimeout: the peer sends nothing.
 // WriteTimeout: the peer takes nothing of what is queued. IdleTimeout: neither. What counts is progress: a
-// large write that moves slowly is neither idle nor stuck.
+// large write that moves slowly is neither idle nor stuck. Those whose names begin with Packet are the same
+// for datagram channels.
 // Not for: how long an answer may take; see Requests. Connecting and closing have deadlines of their own.
 // Cost: 152 bytes a channel with a timer that is never moved by a message; ReadTimeout and IdleTimeout also
 // cost a message one indirect call.
@@ -17,14 +18,17 @@
 #include "linkspan/base/clock.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/handler.hpp"
+#include "linkspan/channel/packet.hpp"
 #include "linkspan/loop/timer.hpp"
 
 namespace linkspan {
 
 namespace detail {
 
-/// A handler that looks at its channel from time to time while the connection is open.
-class LINKSPAN_API Watchdog : public Handler<Chain, Chain, Chain, Chain> {
+/// A handler that looks at its channel from time to time while the connection is open. Message: Chain, or
+/// Packet on datagram channels.
+template <class Message>
+class LINKSPAN_API Watchdog : public Handler<Message, Message, Message, Message> {
  public:
   ~Watchdog() override;
   void on_added() override;
@@ -36,14 +40,16 @@ class LINKSPAN_API Watchdog : public Handler<Chain, Chain, Chain, Chain> {
   explicit Watchdog(Duration limit) noexcept : limit_(limit) {}
   /// How long until the next look.
   virtual Duration look() = 0;
-  virtual void begin() = 0;
+  void begin() noexcept { last_ = now(); }
 
-  /// Whether the kernel has taken bytes since the last question.
+  /// Whether the kernel has taken something since the last question.
   [[nodiscard]] bool has_sent() noexcept;
-  [[nodiscard]] TimePoint now() const noexcept { return channel().loop().now(); }
+  [[nodiscard]] TimePoint now() const noexcept { return this->channel().loop().now(); }
   [[nodiscard]] Duration limit() const noexcept { return limit_; }
   /// An error event with errc::timed_out.
   void fail(const char* what);
+
+  TimePoint last_;  // something happened
 
  private:
   void watch();
@@ -53,38 +59,30 @@ class LINKSPAN_API Watchdog : public Handler<Chain, Chain, Chain, Chain> {
   std::optional<Timer> timer_;
 };
 
-}  // namespace detail
-
-/// An error event, errc::timed_out, when nothing was received for `limit`. Time in which reading is paused
-/// does not count.
-class LINKSPAN_API ReadTimeout final : public detail::Watchdog {
+template <class Message>
+class LINKSPAN_API ReadWatchdog : public Watchdog<Message> {
  public:
-  explicit ReadTimeout(Duration limit) noexcept : Watchdog(limit) {}
-  void on_read(Chain&& data) override {
-    last_ = now();
-    pass(std::move(data));
+  explicit ReadWatchdog(Duration limit) noexcept : Watchdog<Message>(limit) {}
+  void on_read(Message&& message) override {
+    this->begin();
+    this->pass(std::move(message));
   }
-  void on_read_resumed() override { last_ = now(); }
+  void on_read_resumed() override { this->begin(); }
 
  private:
   Duration look() override;
-  void begin() override { last_ = now(); }
-
-  TimePoint last_;
 };
 
-/// An error event, errc::timed_out, when bytes are queued and the kernel has taken none for `limit`, or up to
-/// a quarter more.
-class LINKSPAN_API WriteTimeout final : public detail::Watchdog {
+template <class Message>
+class LINKSPAN_API WriteWatchdog : public Watchdog<Message> {
  public:
-  explicit WriteTimeout(Duration limit) noexcept : Watchdog(limit) {}
+  explicit WriteWatchdog(Duration limit) noexcept : Watchdog<Message>(limit) {}
 
  private:
   Duration look() override;
-  void begin() override { last_ = now(); }
-
-  TimePoint last_;
 };
+
+}  // namespace detail
 
 /// The user event that an IdleTimeout passes on.
 struct IdleEvent {
@@ -96,22 +94,56 @@ enum class OnIdle {
   tell,   ///< a user event, IdleEvent, again after each `limit`
 };
 
-/// When nothing was received, and the kernel has taken no bytes, for `limit`, or up to a quarter more.
-class LINKSPAN_API IdleTimeout final : public detail::Watchdog {
+namespace detail {
+
+template <class Message>
+class LINKSPAN_API IdleWatchdog : public Watchdog<Message> {
  public:
-  explicit IdleTimeout(Duration limit, OnIdle on_idle = OnIdle::close) noexcept
-      : Watchdog(limit), on_idle_(on_idle) {}
-  void on_read(Chain&& data) override {
-    last_ = now();
-    pass(std::move(data));
+  explicit IdleWatchdog(Duration limit, OnIdle on_idle = OnIdle::close) noexcept
+      : Watchdog<Message>(limit), on_idle_(on_idle) {}
+  void on_read(Message&& message) override {
+    this->begin();
+    this->pass(std::move(message));
   }
 
  private:
   Duration look() override;
-  void begin() override { last_ = now(); }
 
-  TimePoint last_;
   OnIdle on_idle_;
+};
+
+}  // namespace detail
+
+/// An error event, errc::timed_out, when nothing was received for `limit`. Time in which reading is paused
+/// does not count.
+class LINKSPAN_API ReadTimeout final : public detail::ReadWatchdog<Chain> {
+ public:
+  using ReadWatchdog::ReadWatchdog;
+};
+class LINKSPAN_API PacketReadTimeout final : public detail::ReadWatchdog<Packet> {
+ public:
+  using ReadWatchdog::ReadWatchdog;
+};
+
+/// An error event, errc::timed_out, when bytes are queued and the kernel has taken none for `limit`, or up to
+/// a quarter more.
+class LINKSPAN_API WriteTimeout final : public detail::WriteWatchdog<Chain> {
+ public:
+  using WriteWatchdog::WriteWatchdog;
+};
+class LINKSPAN_API PacketWriteTimeout final : public detail::WriteWatchdog<Packet> {
+ public:
+  using WriteWatchdog::WriteWatchdog;
+};
+
+/// When nothing was received, and the kernel has taken no bytes, for `limit`, or up to a quarter more.
+class LINKSPAN_API IdleTimeout final : public detail::IdleWatchdog<Chain> {
+ public:
+  using IdleWatchdog::IdleWatchdog;
+};
+class LINKSPAN_API PacketIdleTimeout final : public detail::IdleWatchdog<Packet> {
+ public:
+  using IdleWatchdog::IdleWatchdog;
 };
 
 }  // namespace linkspan
