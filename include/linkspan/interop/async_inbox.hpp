@@ -195,6 +195,11 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
       channel_->pause_read();
     }
   }
+  /// The peer of a connected datagram channel did not get something: for one read that finds no message.
+  void refused(std::error_code error) {
+    refusal_ = error;
+    serve_reader();
+  }
   /// Nothing more comes: after what is queued, reads fail with `error`.
   void end(std::error_code error) {
     if (!failure_) failure_ = error;
@@ -227,6 +232,7 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
     std::error_code error;
     std::optional<In> message = queue_.take(wanted_, error);
     if (!message) {
+      if (!error && !failure_) error = std::exchange(refusal_, {});
       if (!error && !failure_) return;
       if (!error) {  // bytes that are too few stay for another read
         error =
@@ -253,6 +259,7 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
   std::shared_ptr<ReadOperation> reader_;  // at most one
   std::vector<std::shared_ptr<PlainOperation>> closers_;
   std::error_code failure_;  // of reads, when the queue is empty
+  std::error_code refusal_;  // of one read
   bool paused_ = false;
   bool drained_ = false;
   bool draining_ourselves_ = false;
@@ -272,6 +279,10 @@ class InboxHandler final : public Service<In, Out> {
   void on_error(std::error_code error, std::string_view detail) override {
     inbox_->end(error);
     this->pass_error(error, detail);
+  }
+  void on_refused(std::error_code error, const Endpoint& peer) override {
+    if (this->channel().peer_endpoint().address_size() != 0) inbox_->refused(error);
+    this->pass_refused(error, peer);
   }
   void on_drain(Duration deadline) override {
     if (inbox_->drain()) this->pass_drain(deadline);

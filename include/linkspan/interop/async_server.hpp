@@ -2,7 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Where a coroutine's channels come from: serve_with makes the initializer of a Server that runs a coroutine
-// for each connection, AsyncAcceptor gives connections to whoever asks for one, AsyncClient connects.
+// for each connection, AsyncAcceptor gives connections to whoever asks for one, AsyncClient connects,
+// open_async_datagrams binds.
 // Not for: servers and clients with callbacks; they are in channel/.
 // Cost: that of Server and Client, and of AsyncChannel.
 // Threads: as each says.
@@ -22,6 +23,7 @@
 #include <utility>
 
 #include "linkspan/channel/client.hpp"
+#include "linkspan/channel/datagram_channel.hpp"
 #include "linkspan/channel/server.hpp"
 #include "linkspan/interop/async_channel.hpp"
 
@@ -224,6 +226,25 @@ auto async_connect(const AsyncClient<In, Out>& client, Target target, AsyncOptio
 template <class In, class Out, class Target, class Token>
 auto async_connect(const AsyncClient<In, Out>& client, Target target, Token&& token) {
   return async_connect(client, std::move(target), AsyncOptions(), std::forward<Token>(token));
+}
+
+/// A datagram channel as an AsyncChannel; `options.initializer`, if there is one, adds the codecs. Connected,
+/// a read that finds no message may fail with what the network has refused; the channel goes on. Fails as
+/// open_datagram_channel does. Loop's thread.
+template <class In = Packet, class Out = In>
+[[nodiscard]] Result<AsyncChannel<In, Out>> open_async_datagrams(EventLoop& loop,
+                                                                 DatagramChannelOptions options,
+                                                                 InboxLimits limits = {}) {
+  AsyncChannel<In, Out> made;
+  options.initializer = [&made, codecs = std::move(options.initializer), limits](Channel& channel) -> Status {
+    Result<AsyncChannel<In, Out>> attached = detail::attach_behind<In, Out>(codecs, channel, limits);
+    if (!attached) return attached.error();
+    made = std::move(attached).value();
+    return std::monostate();
+  };
+  Result<BoundChannel> bound = open_datagram_channel(loop, std::move(options));
+  if (!bound) return bound.error();
+  return made;
 }
 
 }  // namespace linkspan
