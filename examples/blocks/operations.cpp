@@ -154,9 +154,10 @@ void GetOperation::take(Envelope<Reply>&& reply) {
     size_bytes_ = reply.message.block().size_bytes();
     if (reply.message.block().has_crc32() && context_.options.checksum)
       crc32_ = reply.message.block().crc32();
-  } else if (announced_ && reply.message.has_chunk() &&
-             reply.payload.size() <= size_bytes_ - received_bytes_) {
-    take_chunk(std::move(reply.payload));
+  } else if (announced_ && reply.message.has_chunk()) {
+    Chain chunk = reply.payloads.take(reply.message.payload());
+    if (chunk.size() > size_bytes_ - received_bytes_) return unexpected();
+    take_chunk(std::move(chunk));
   } else {
     return unexpected();
   }

@@ -91,7 +91,9 @@ class Operation : public Service<Envelope<Reply>, Envelope<Request>> {
   virtual void release() {}
 
   void send(Request&& message, Chain&& payload = Chain(), WriteDone done = nullptr) {
-    write({std::move(message), std::move(payload)}, std::move(done));
+    Envelope<Request> envelope{std::move(message)};
+    envelope.message.set_payload(envelope.payloads.add(std::move(payload)));
+    write(std::move(envelope), std::move(done));
   }
   void progress() {
     if (timer_) timer_->start(context_.options.progress_timeout);

@@ -10,7 +10,8 @@
 #include "limits.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/codec/length_prefix_codec.hpp"
-#include "linkspan/marshal/protobuf_codec.hpp"
+#include "linkspan/marshal/marshaller.hpp"
+#include "linkspan/marshal/protobuf.hpp"
 
 namespace linkspan::blocks {
 
@@ -19,9 +20,9 @@ template <class In, class Out>
 class Pipes {
  public:
   static Result<Pipes> create() {
-    auto in = PayloadMarshaller<In>::create("payload");
+    auto in = ProtobufMarshaller<In>::create();
     if (!in) return in.error();
-    auto out = PayloadMarshaller<Out>::create("payload");
+    auto out = ProtobufMarshaller<Out>::create();
     if (!out) return out.error();
     return Pipes(std::move(in).value(), std::move(out).value());
   }
@@ -31,14 +32,15 @@ class Pipes {
     LengthPrefixOptions options;
     options.max_frame_bytes = kMaxFrameBytes;
     return channel.pipeline().append(std::make_unique<LengthPrefixCodec>(options),
-                                     std::make_unique<ProtobufCodec<In, Out>>(in_, out_), std::move(last));
+                                     std::make_unique<Codec>(in_, out_), std::move(last));
   }
 
  private:
-  Pipes(PayloadMarshaller<In> in, PayloadMarshaller<Out> out) : in_(std::move(in)), out_(std::move(out)) {}
+  using Codec = MarshalCodec<ProtobufMarshaller<In>, ProtobufMarshaller<Out>>;
+  Pipes(ProtobufMarshaller<In> in, ProtobufMarshaller<Out> out) : in_(std::move(in)), out_(std::move(out)) {}
 
-  PayloadMarshaller<In> in_;
-  PayloadMarshaller<Out> out_;
+  ProtobufMarshaller<In> in_;
+  ProtobufMarshaller<Out> out_;
 };
 
 }  // namespace linkspan::blocks

@@ -17,7 +17,7 @@ void Session::on_active() {
 
 void Session::on_read(Envelope<Request>&& request) {
   const Request& message = request.message;
-  if (put_ && message.has_put_chunk()) return put_chunk(std::move(request.payload));
+  if (put_ && message.has_put_chunk()) return put_chunk(request.payloads.take(message.payload()));
   if (put_ && message.has_finish_put()) return finish_put(message.finish_put());
   if (busy_) return refuse("a request came before the one before it was answered");
   switch (message.action_case()) {
@@ -166,14 +166,14 @@ void Session::prepare_chunks() {
 
 void Session::chunk_prepared(Slice&& bytes) {
   const std::size_t size = bytes.size();
-  Reply message;
-  message.mutable_chunk();
-  write({std::move(message), Chain(std::move(bytes))},
-        [this, file = get_->file, size](std::error_code error) {
-          if (error || !get_ || get_->file != file) return;
-          get_->in_flight_bytes -= size;
-          prepare_chunks();
-        });
+  Envelope<Reply> chunk;
+  chunk.message.mutable_chunk();
+  chunk.message.set_payload(chunk.payloads.add(Chain(std::move(bytes))));
+  write(std::move(chunk), [this, file = get_->file, size](std::error_code error) {
+    if (error || !get_ || get_->file != file) return;
+    get_->in_flight_bytes -= size;
+    prepare_chunks();
+  });
 }
 
 // --- the rest --------------------------------------------------------------------------------------------

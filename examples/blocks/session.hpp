@@ -72,7 +72,7 @@ class Session final : public Service<Envelope<Request>, Envelope<Reply>> {
   void remove(const Remove& request);
   void send_copy_counts();
 
-  void reply(Reply&& message) { write({std::move(message), Chain()}); }
+  void reply(Reply&& message) { write({std::move(message)}); }
   void reply_failure(const Error& error);
   void put_failed(const Error& error);
   void operation_done();

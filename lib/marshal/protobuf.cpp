@@ -2,23 +2,22 @@
 // Copyright The Linkspan authors
 #include "linkspan/marshal/protobuf.hpp"
 
-#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/unknown_field_set.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <string>
+#include <span>
 
+#include "lib/marshal/protobuf_encoder.hpp"
 #include "lib/marshal/protobuf_shape.hpp"
+#include "lib/marshal/protobuf_walk.hpp"
 #include "linkspan/marshal/protobuf_streams.hpp"
 
 namespace linkspan::detail {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::Reflection;
-using google::protobuf::UnknownFieldSet;
+using google::protobuf::io::ArrayOutputStream;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
@@ -26,27 +25,20 @@ namespace {
 
 constexpr std::size_t kMaxEncodedBytes = std::numeric_limits<int>::max();  // protobuf's own limit
 
-void write_directly(const Message& message, std::size_t message_bytes, ChainWriter& writer) {
-  const std::span<std::byte> to = writer.reserve(message_bytes);
+Error too_large(std::size_t bytes, std::string_view limit, std::size_t most) {
+  return {errc::limit_exceeded, std::to_string(bytes) + " bytes are more than " + std::string(limit) + " = " +
+                                    std::to_string(most)};
+}
+
+// What protobuf or we have encoded is not payload: it counts as encoded in place, though it took two steps.
+void write_encoded(std::span<const std::byte> bytes, ChainWriter& writer) {
+  const std::span<std::byte> to = writer.reserve(bytes.size());
   if (to.empty()) return;
-  message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to.data()));
-  writer.commit(message_bytes);
+  std::ranges::copy(bytes, to.begin());  // tidy: moves handles, not bytes
+  writer.commit(bytes.size());
 }
 
-void write_referencing(const std::shared_ptr<Message>& message, ChainWriter& writer) {
-  BufferChainOutputStream stream(writer, message);
-  CodedOutputStream coded(&stream);
-  coded.EnableAliasing(true);
-  message->SerializePartialToCodedStream(&coded);  // fails with the writer, which keeps the error
-}
-
-void write_unknown(const UnknownFieldSet& fields, ChainWriter& writer) {
-  BufferChainOutputStream stream(writer);
-  CodedOutputStream coded(&stream);
-  fields.SerializeToCodedStream(&coded);
-}
-
-bool parse(const Chain& chain, int max_depth, Message& message) {
+bool parse(const Chain& chain, int max_depth, google::protobuf::Message& message) {
   if (chain.empty()) return true;
   BufferChainInputStream stream(chain);
   CodedInputStream coded(&stream);
@@ -54,151 +46,240 @@ bool parse(const Chain& chain, int max_depth, Message& message) {
   return message.MergePartialFromCodedStream(&coded) && coded.ConsumedEntireMessage();
 }
 
-}  // namespace
+// Finds tickets in a message that protobuf has encoded.
+class TicketFinder final : public MessageWalk::Visitor {
+ public:
+  explicit TicketFinder(const Payloads& payloads) : payloads_(payloads), found_(payloads.count()) {}
 
-struct PayloadMarshallerCore::Layout {
-  Layout(const Message& prototype, const FieldDescriptor& payload)
-      : field(payload),
-        reflection(*prototype.GetReflection()),
-        shapes(*prototype.GetDescriptor()),
-        tag(static_cast<std::uint32_t>(payload.number()) << 3 |
-            static_cast<std::uint32_t>(WireType::length)) {
-    for (std::uint32_t rest = tag; rest != 0; rest >>= 7) {
-      empty_field.push_back(static_cast<char>(rest < 0x80 ? rest : rest | 0x80));
-    }
-    empty_field.push_back('\0');
+  bool on_payload(MessageWalk& walk, std::size_t length_position, std::size_t length) override {
+    if (length != Payloads::kTicketBytes) return walk.skip(length);
+    const std::size_t length_bytes = walk.position() - length_position;
+    std::array<char, Payloads::kTicketBytes> ticket;
+    walk.read(ticket);
+    const auto index = payloads_.index_of({ticket.data(), ticket.size()});
+    if (!index) return true;
+    const std::size_t payload_bytes = payloads_.find({ticket.data(), ticket.size()})->size();
+    if (payload_bytes == 0) return walk.fail(errc::invalid_argument, "has a payload that was taken");
+    if (found_[*index]) return walk.fail(errc::invalid_argument, "has the payload of another field, too");
+    found_[*index] = true;
+    walk.replace({length_position, length_bytes, length, payload_bytes, static_cast<std::uint32_t>(*index)});
+    return true;
   }
 
-  const FieldDescriptor& field;
-  const Reflection& reflection;
-  MessageShapes shapes;
-  std::uint32_t tag;
-  std::string empty_field;  // the encoded payload field, without payload
+  [[nodiscard]] bool found_all() const { return std::ranges::find(found_, false) == found_.end(); }
+
+ private:
+  const Payloads& payloads_;
+  std::vector<bool> found_;
 };
 
-PayloadMarshallerCore::PayloadMarshallerCore(std::shared_ptr<const Layout> layout) noexcept
+// Finds payloads in a message that came in.
+class PayloadFinder final : public MessageWalk::Visitor {
+ public:
+  explicit PayloadFinder(const ProtobufOptions& options) : options_(options) {}
+
+  bool on_payload(MessageWalk& walk, std::size_t length_position, std::size_t length) override {
+    if (length < std::max<std::size_t>(options_.payload_threshold_bytes, 1)) return walk.skip(length);
+    if (count_ == options_.limits.max_payloads) {
+      return walk.fail(errc::limit_exceeded, "is one payload more than max_payloads");
+    }
+    if (length > options_.limits.max_payload_bytes - bytes_) {
+      return walk.fail(errc::limit_exceeded, "makes more payload than max_payload_bytes");
+    }
+    const std::size_t length_bytes = walk.position() - length_position;
+    walk.replace(
+        {length_position, length_bytes, length, Payloads::kTicketBytes, static_cast<std::uint32_t>(count_)});
+    ++count_;
+    bytes_ += length;
+    return walk.skip(length);
+  }
+
+ private:
+  const ProtobufOptions& options_;
+  std::size_t count_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+struct ProtobufMarshallerCore::Layout {
+  Layout(const Message& prototype, const MessageShapes::Fields& payloads, ProtobufOptions&& options_in)
+      : options(std::move(options_in)), shapes(*prototype.GetDescriptor(), payloads) {}
+
+  ProtobufOptions options;
+  MessageShapes shapes;
+};
+
+ProtobufMarshallerCore::ProtobufMarshallerCore(std::shared_ptr<const Layout> layout) noexcept
     : layout_(std::move(layout)) {}
 
-Result<PayloadMarshallerCore> PayloadMarshallerCore::create(const Message& prototype,
-                                                            std::string_view field_name) {
-  const std::string name(field_name);
-  return create(prototype, prototype.GetDescriptor()->FindFieldByName(name), "'" + name + "'");
+Result<ProtobufMarshallerCore> ProtobufMarshallerCore::create(const Message& prototype,
+                                                              ProtobufOptions&& options) {
+  MessageShapes::Fields payloads;
+  for (const std::string& path : options.payload_fields) {
+    const auto field = find_payload_field(*prototype.GetDescriptor(), path);
+    if (!field) return field.error();
+    payloads.insert(field.value());
+  }
+  return ProtobufMarshallerCore(std::make_shared<const Layout>(prototype, payloads, std::move(options)));
 }
 
-Result<PayloadMarshallerCore> PayloadMarshallerCore::create(const Message& prototype, int field_number) {
-  return create(prototype, prototype.GetDescriptor()->FindFieldByNumber(field_number),
-                std::to_string(field_number));
-}
-
-Result<PayloadMarshallerCore> PayloadMarshallerCore::create(const Message& prototype,
-                                                            const FieldDescriptor* field,
-                                                            std::string_view asked_for) {
-  std::string wrong;
-  if (field == nullptr) {
-    wrong = prototype.GetDescriptor()->full_name() + " has no field " + std::string(asked_for) +
-            " at its top level";
-  } else if (field->type() != FieldDescriptor::TYPE_BYTES || !field->is_optional()) {
-    wrong = field->full_name() + " is " +
-            (field->is_map()        ? "a map"
-             : field->is_repeated() ? "repeated"
-             : field->is_required() ? "required"
-                                    : "singular") +
-            (field->is_map() ? "" : std::string(" ") + field->type_name());
-  } else {
-    return PayloadMarshallerCore(std::make_shared<const Layout>(prototype, *field));
-  }
-  return Error(errc::invalid_argument,
-               wrong + "; expected a top-level bytes field, neither repeated nor required, for the payload");
-}
-
-std::error_code PayloadMarshallerCore::encode(Message& message, Share share, Chain&& payload,
-                                              ChainWriter& writer) const {
-  const auto& [field, reflection, shapes, tag, empty_field] = *layout_;
-  if (!message.IsInitialized()) return make_error_code(errc::invalid_argument);
-  const bool held = reflection.HasField(message, &field);
-  if (held) {
-    std::string scratch;
-    if (!reflection.GetStringReference(message, &field, &scratch).empty()) {
-      return make_error_code(errc::invalid_argument);
-    }
-  }
-  const bool present = held || !payload.empty();
-  if (present && field.containing_oneof() != nullptr) {
-    reflection.ClearOneof(&message, field.containing_oneof());  // as setting the field would
-  } else if (held) {
-    reflection.ClearField(&message, &field);
-  }
-
-  std::size_t message_bytes = message.ByteSizeLong();
-  constexpr std::size_t kMaxHeaderBytes = 10;
-  if (message_bytes > kMaxEncodedBytes || payload.size() > kMaxEncodedBytes ||
-      message_bytes + kMaxHeaderBytes + payload.size() > kMaxEncodedBytes) {
-    return make_error_code(errc::limit_exceeded);
-  }
-  UnknownFieldSet unknown;  // protobuf writes them last, behind the payload
-  if (!reflection.GetUnknownFields(message).empty()) {
-    unknown.Swap(reflection.MutableUnknownFields(&message));
-    message_bytes = message.ByteSizeLong();
-  }
+// One message on its way out.
+struct ProtobufMarshallerCore::Writing {
+  const Layout& layout;
+  const Message& message;
+  const std::size_t message_bytes;  // without payloads
 
   // A message that is smaller than the threshold holds no string that is not. With a high threshold, large
   // messages still go block by block.
-  if (message_bytes >= std::min(writer.options().reference_threshold_bytes, kReferenceThreshold)) {
-    write_referencing(share(message), writer);
-  } else if (message_bytes != 0) {
-    write_directly(message, message_bytes, writer);
+  [[nodiscard]] bool is_small(const ChainWriterOptions& writing) const {
+    return message_bytes < std::min(writing.reference_threshold_bytes, kReferenceThreshold);
   }
-  if (present) {
-    writer.write_varint(tag);
-    writer.write_varint(payload.size());
-    writer.append(std::move(payload));
+
+  void write_flat(std::span<std::byte> to) const {
+    if (!layout.options.deterministic) {
+      message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to.data()));
+      return;
+    }
+    ArrayOutputStream stream(to.data(), static_cast<int>(to.size()));
+    CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeWithCachedSizes(&coded);
   }
-  if (!unknown.empty()) write_unknown(unknown, writer);
-  return writer.error();
+
+  void write_referenced(std::shared_ptr<const Message> owner, ChainWriter& writer) const {
+    BufferChainOutputStream stream(writer, std::move(owner));
+    CodedOutputStream coded(&stream);
+    coded.EnableAliasing(true);
+    coded.SetSerializationDeterministic(layout.options.deterministic);
+    write_referencing(message, layout.shapes.root(), coded);  // fails with the writer, which keeps the error
+  }
+
+  // `encoded` is the message with tickets; take_part writes a part of it.
+  template <class TakePart>
+  [[nodiscard]] Status splice(const Chain& encoded, Payloads& payloads, ChainWriter& writer,
+                              TakePart take_part) const {
+    std::vector<Edit> edits;
+    TicketFinder finder(payloads);
+    MessageWalk walk(encoded, finder, edits);
+    if (!walk.run(layout.shapes.root(), std::numeric_limits<int>::max())) return walk.error();
+    if (!finder.found_all()) {
+      return Error(errc::invalid_argument, "a payload's ticket is in no payload field");
+    }
+    const std::size_t total = encoded.size() + static_cast<std::size_t>(walk.grown_by());
+    if (total > kMaxEncodedBytes) return too_large(total, "protobuf's own limit", kMaxEncodedBytes);
+    std::size_t position = 0;
+    for (const Edit& edit : edits) {
+      take_part(position, edit.position - position);
+      writer.write_varint(edit.length);
+      if (edit.payload != Edit::kNoPayload) writer.append(payloads.take(edit.payload));
+      position = edit.position + edit.old_length_bytes + edit.old_value_bytes;
+    }
+    take_part(position, encoded.size() - position);
+    return std::monostate();
+  }
+
+  // make_owner gives the owner of the message's strings, when it is needed.
+  template <class MakeOwner>
+  [[nodiscard]] Status run(MakeOwner make_owner, Payloads& payloads, ChainWriter& writer) const {
+    if (payloads.count() == 0) {
+      if (!is_small(writer.options())) {
+        write_referenced(make_owner(), writer);
+      } else if (message_bytes != 0) {
+        const std::span<std::byte> to = writer.reserve(message_bytes);
+        if (!to.empty()) write_flat(to.first(message_bytes));
+        if (!to.empty()) writer.commit(message_bytes);
+      }
+    } else if (is_small(writer.options())) {
+      std::array<std::byte, kReferenceThreshold> memory;
+      const std::span<std::byte> flat = std::span(memory).first(message_bytes);
+      write_flat(flat);
+      const Chain encoded(Slice::immortal(flat));
+      const auto take_part = [&](std::size_t from, std::size_t size) {
+        write_encoded(flat.subspan(from, size), writer);
+      };
+      if (Status status = splice(encoded, payloads, writer, take_part); !status) return status;
+    } else {
+      ChainWriter aside(heap_allocator(), writer.options());
+      write_referenced(make_owner(), aside);
+      if (aside.error()) return Error(aside.error(), "memory is out");
+      const Chain encoded = aside.take();
+      const auto take_part = [&](std::size_t from, std::size_t size) {
+        for (const Slice& slice : encoded.share(from, size)) {
+          const bool is_small = slice.size() < writer.options().reference_threshold_bytes;
+          is_small ? write_encoded(slice.bytes(), writer) : writer.append(slice);
+        }
+      };
+      if (Status status = splice(encoded, payloads, writer, take_part); !status) return status;
+    }
+    if (writer.error()) return Error(writer.error(), "the writer's allocator has refused");
+    return std::monostate();
+  }
+
+  // What can be said before anything is written.
+  [[nodiscard]] Status check() const {
+    if (!message.IsInitialized()) {
+      return Error(errc::invalid_argument,
+                   "required fields are missing: " + message.InitializationErrorString());
+    }
+    if (message_bytes > kMaxEncodedBytes) {
+      return too_large(message_bytes, "protobuf's own limit", kMaxEncodedBytes);
+    }
+    return std::monostate();
+  }
+};
+
+Status ProtobufMarshallerCore::write(Message& message, Share share, Payloads& payloads,
+                                     ChainWriter& writer) const {
+  const Writing writing{*layout_, message, message.ByteSizeLong()};
+  if (Status status = writing.check(); !status) return status;
+  if (writing.is_small(writer.options())) return writing.run([] { return nullptr; }, payloads, writer);
+  const std::shared_ptr<const Message> owner = share(message);
+  return Writing{*layout_, *owner, owner->ByteSizeLong()}.run([&] { return owner; }, payloads, writer);
 }
 
-std::error_code PayloadMarshallerCore::decode(Chain&& frame, const ProtobufLimits& limits, Message& message,
-                                              Chain& payload) const {
-  const auto& [field, reflection, shapes, tag, empty_field] = *layout_;
-  if (frame.size() > std::min(limits.max_message_bytes, kMaxEncodedBytes)) {
-    return make_error_code(errc::limit_exceeded);
-  }
-  // Cuts the payload out of the frame, whenever it comes; the rest is protobuf's. Each round starts at the
-  // front of what is left, so the work is linear however often the field occurs.
+Status ProtobufMarshallerCore::write(std::shared_ptr<const Message> message, Payloads& payloads,
+                                     ChainWriter& writer) const {
+  const Writing writing{*layout_, *message, message->ByteSizeLong()};
+  if (Status status = writing.check(); !status) return status;
+  return writing.run([&] { return std::move(message); }, payloads, writer);
+}
+
+Status ProtobufMarshallerCore::read(Chain&& bytes, Message& message, Payloads& payloads) const {
+  const ProtobufOptions& options = layout_->options;
+  const std::size_t most = std::min(options.limits.max_message_bytes, kMaxEncodedBytes);
+  if (bytes.size() > most) return too_large(bytes.size(), "max_message_bytes", most);
+  std::vector<Edit> edits;
+  PayloadFinder finder(options);
+  MessageWalk walk(bytes, finder, edits);
+  if (!walk.run(layout_->shapes.root(), options.limits.max_depth)) return walk.error();
+
   Chain rest;
-  while (!frame.empty()) {
-    FieldWalker walker(frame);
-    std::size_t field_start = 0;
-    std::size_t payload_bytes = 0;
-    bool found = false;
-    while (!found && !walker.at_end()) {
-      field_start = walker.position();
-      WireTag seen{};
-      bool good = walker.read_tag(seen);
-      if (good) {
-        found = seen.number == static_cast<std::uint32_t>(field.number()) && seen.type == WireType::length;
-        good = found ? walker.read_length(payload_bytes)
-                     : walker.skip_value(seen, &shapes.root(), limits.max_depth);
-      }
-      if (!good) return make_error_code(walker.error());
+  if (!edits.empty()) {
+    ChainWriter writer(heap_allocator(), {.reference_threshold_bytes = 0});
+    std::size_t position = 0;
+    for (const Edit& edit : edits) {
+      writer.append(bytes.split_front(edit.position - position));
+      position = edit.position + edit.old_length_bytes + edit.old_value_bytes;
+      bytes.drop_front(edit.old_length_bytes);
+      writer.write_varint(edit.length);
+      if (edit.payload == Edit::kNoPayload) continue;
+      const std::string ticket = payloads.add(bytes.split_front(edit.old_value_bytes));
+      write_encoded(std::as_bytes(std::span(ticket)), writer);
     }
-    if (!found) {
-      rest.append(std::move(frame));
-      break;
-    }
-    const std::size_t header_bytes = walker.position() - field_start;
-    rest.append(frame.split_front(field_start));
-    frame.drop_front(header_bytes);
-    payload = frame.split_front(payload_bytes);
-    // protobuf shall know that the field was there, and clear what else its oneof held.
-    if (field.has_presence()) rest.append(Slice::immortal(empty_field));
+    writer.append(std::move(bytes));
+    if (writer.error()) return Error(writer.error(), "memory is out");
+    rest = writer.take();
+  } else {
+    rest = std::move(bytes);
   }
-  if (!parse(rest, limits.max_depth, message) || !message.IsInitialized()) {
-    return make_error_code(errc::malformed);
+  if (!parse(rest, options.limits.max_depth, message)) {
+    return Error(errc::malformed, "protobuf refuses the message, as it does when a string is not UTF-8");
   }
-  // In a oneof, a field behind the payload has taken its place.
-  if (field.real_containing_oneof() != nullptr && !reflection.HasField(message, &field)) payload.clear();
-  return {};
+  if (!message.IsInitialized()) {
+    return Error(errc::malformed, "required fields are missing: " + message.InitializationErrorString());
+  }
+  return std::monostate();
 }
 
 }  // namespace linkspan::detail

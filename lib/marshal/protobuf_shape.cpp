@@ -3,132 +3,127 @@
 #include "lib/marshal/protobuf_shape.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
+#include <string_view>
+
+#include "linkspan/marshal/payload.pb.h"
 
 namespace linkspan::detail {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-const MessageShape* MessageShape::child(WireTag tag) const noexcept {
-  const auto found = std::ranges::lower_bound(children_, tag.number, {}, &Child::number);
-  const bool same = found != children_.end() && found->number == tag.number && found->type == tag.type;
-  return same ? found->shape : nullptr;
+namespace {
+
+WireType wire_type(const FieldDescriptor& message) {
+  return message.type() == FieldDescriptor::TYPE_GROUP ? WireType::start_group : WireType::length;
 }
 
-MessageShapes::MessageShapes(const Descriptor& root) {
-  std::vector<const Descriptor*> unseen;
-  const auto shape_of = [&](const Descriptor* type) {
+// What protobuf 3.21 references when it may: strings in singular fields that are no extensions.
+bool is_copied_string(const FieldDescriptor& field) {
+  const bool in_map = field.containing_type()->options().map_entry() && field.number() == 2;
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+         (field.is_repeated() || field.is_extension() || in_map);
+}
+
+// Up to the next dot outside of brackets; takes it off the path.
+std::string_view next_name(std::string_view& path) {
+  const std::size_t bracket = path.starts_with('[') ? path.find(']') : 0;
+  const std::size_t dot = path.find('.', std::min(bracket, path.size()));
+  const std::string_view name = path.substr(0, dot);
+  path.remove_prefix(std::min(name.size() + 1, path.size()));
+  return name;
+}
+
+const FieldDescriptor* find_field(const Descriptor& type, std::string_view name) {
+  if (!name.starts_with('[') || !name.ends_with(']')) return type.FindFieldByName(std::string(name));
+  const FieldDescriptor* extension =
+      type.file()->pool()->FindExtensionByName(std::string(name.substr(1, name.size() - 2)));
+  return extension != nullptr && extension->containing_type() == &type ? extension : nullptr;
+}
+
+}  // namespace
+
+const FieldShape* MessageShape::find(WireTag tag) const noexcept {
+  const auto found = std::ranges::lower_bound(fields_, tag.number, {}, &FieldShape::number);
+  return found != fields_.end() && found->number == tag.number && found->type == tag.type ? &*found : nullptr;
+}
+
+MessageShapes::MessageShapes(const Descriptor& root, const Fields& payloads) {
+  const auto shape_of = [this](const Descriptor* type) {
     std::unique_ptr<MessageShape>& shape = shapes_[type];
     if (shape == nullptr) {
       shape = std::make_unique<MessageShape>();
-      unseen.push_back(type);
+      shape->type_ = type;
+      unseen_.push_back(shape.get());
     }
     return shape.get();
   };
   root_ = shape_of(&root);
-  while (!unseen.empty()) {
-    const Descriptor* type = unseen.back();
-    unseen.pop_back();
+  while (!unseen_.empty()) {
+    MessageShape& shape = *unseen_.back();
+    unseen_.pop_back();
     std::vector<const FieldDescriptor*> fields;  // the extensions that the program knows, then the fields
-    type->file()->pool()->FindAllExtensions(type, &fields);
-    for (int i = 0; i < type->field_count(); ++i) fields.push_back(type->field(i));
-    std::vector<MessageShape::Child> children;
+    shape.type_->file()->pool()->FindAllExtensions(shape.type_, &fields);
+    for (int i = 0; i < shape.type_->field_count(); ++i) fields.push_back(shape.type_->field(i));
     for (const FieldDescriptor* field : fields) {
-      if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
-      children.push_back(
-          {static_cast<std::uint32_t>(field->number()),
-           field->type() == FieldDescriptor::TYPE_GROUP ? WireType::start_group : WireType::length,
-           shape_of(field->message_type())});
+      const auto number = static_cast<std::uint32_t>(field->number());
+      shape.has_copied_strings_ |= is_copied_string(*field);
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        shape.fields_.push_back({number, wire_type(*field), shape_of(field->message_type())});
+      } else if (field->type() == FieldDescriptor::TYPE_BYTES &&
+                 (payloads.contains(field) || field->options().GetExtension(payload))) {
+        shape.fields_.push_back({number, WireType::length, nullptr});
+        shape.has_payloads_ = true;
+      }
     }
-    std::ranges::sort(children, {}, &MessageShape::Child::number);
-    shapes_[type]->children_ = std::move(children);
+    std::ranges::sort(shape.fields_, {}, &FieldShape::number);
+  }
+  // Types may contain one another: again until nothing changes.
+  for (bool changed = true; std::exchange(changed, false);) {
+    for (auto& [type, shape] : shapes_) {
+      for (const FieldShape& field : shape->fields_) {
+        if (field.message == nullptr) continue;
+        const bool payload_below = field.message->has_payloads_ && !shape->has_payloads_;
+        const bool copied_below = field.message->has_copied_strings_ && !shape->has_copied_strings_;
+        shape->has_payloads_ |= payload_below;
+        shape->has_copied_strings_ |= copied_below;
+        changed |= payload_below || copied_below;
+      }
+    }
   }
 }
 
-bool FieldWalker::skip(std::size_t size) noexcept {
-  if (size > left()) return overrun();
-  const std::size_t here = std::min(size, part_.size());
-  part_ = part_.subspan(here);
-  cursor_.skip(size - here);
-  return true;
-}
-
-bool FieldWalker::skip_varint() noexcept {
-  constexpr int kMaxBytes = 10;
-  for (int i = 0; i < kMaxBytes; ++i) {
-    if (left() == 0) return overrun();
-    if (next_byte() < std::byte{0x80}) return true;
-  }
-  return fail(errc::malformed);
-}
-
-// Tags and lengths: protobuf takes at most 5 bytes for them, however many zeros they spell out.
-bool FieldWalker::read_short_varint(std::uint32_t& value) noexcept {
-  constexpr unsigned kLastShift = 28;
-  value = 0;
-  for (unsigned shift = 0; shift <= kLastShift; shift += 7) {
-    if (left() == 0) return overrun();
-    const auto byte = static_cast<std::uint32_t>(next_byte());
-    if (shift == kLastShift && byte > 0x0f) break;
-    value |= (byte & 0x7f) << shift;
-    if (byte < 0x80) return true;
-  }
-  return fail(errc::malformed);
-}
-
-bool FieldWalker::read_tag(WireTag& tag) noexcept {
-  std::uint32_t value = 0;
-  if (!read_short_varint(value)) return false;
-  tag = {value >> 3, static_cast<WireType>(value & 7)};
-  return tag.number != 0 && tag.type <= WireType::fixed32 ? true : fail(errc::malformed);
-}
-
-bool FieldWalker::read_length(std::size_t& length) noexcept {
-  std::uint32_t value = 0;
-  if (!read_short_varint(value)) return false;
-  if (value > static_cast<std::uint32_t>(std::numeric_limits<int>::max())) return fail(errc::malformed);
-  length = value;
-  return length <= left() ? true : overrun();
-}
-
-bool FieldWalker::skip_message(std::size_t length, const MessageShape* shape, int depth_left) noexcept {
-  const std::size_t outer = std::exchange(behind_, remaining() - length);
-  while (!at_end()) {
-    WireTag tag{};
-    if (!read_tag(tag) || !skip_value(tag, shape, depth_left)) return false;
-  }
-  behind_ = outer;
-  return true;
-}
-
-bool FieldWalker::skip_group(std::uint32_t number, const MessageShape* shape, int depth_left) noexcept {
+Result<const FieldDescriptor*> find_payload_field(const Descriptor& root, std::string_view path) {
+  const std::string whole(path);
+  const auto wrong = [&whole](const std::string& what) {
+    return Error(errc::invalid_argument, "payload field '" + whole + "': " + what);
+  };
+  const Descriptor* type = &root;
   for (;;) {
-    WireTag tag{};
-    if (!read_tag(tag)) return false;
-    if (tag.type == WireType::end_group) return tag.number == number ? true : fail(errc::malformed);
-    if (!skip_value(tag, shape, depth_left)) return false;
+    const std::string_view name = next_name(path);
+    const FieldDescriptor* field = find_field(*type, name);
+    if (field == nullptr) return wrong(type->full_name() + " has no field '" + std::string(name) + "'");
+    if (field->is_map()) field = field->message_type()->map_value();
+    if (path.empty()) {
+      if (field->type() == FieldDescriptor::TYPE_BYTES) return field;
+      return wrong(field->full_name() + " is " + field->type_name() + ", and payloads are bytes");
+    }
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      return wrong(field->full_name() + " is " + field->type_name() + ", which has no fields");
+    }
+    type = field->message_type();
   }
 }
 
-bool FieldWalker::skip_value(WireTag tag, const MessageShape* shape, int depth_left) noexcept {
-  const MessageShape* const child = shape == nullptr ? nullptr : shape->child(tag);
-  switch (tag.type) {
-    case WireType::varint: return skip_varint();
-    case WireType::fixed64: return skip(8);
-    case WireType::fixed32: return skip(4);
-    case WireType::length: {
-      std::size_t length = 0;
-      if (!read_length(length)) return false;
-      if (child == nullptr) return skip(length);
-      return depth_left > 0 ? skip_message(length, child, depth_left - 1) : fail(errc::limit_exceeded);
+std::string field_name(const Descriptor* type, std::uint32_t number) {
+  if (type != nullptr && number <= static_cast<std::uint32_t>(FieldDescriptor::kMaxNumber)) {
+    const int signed_number = static_cast<int>(number);
+    if (const FieldDescriptor* field = type->FindFieldByNumber(signed_number)) return field->name();
+    if (const FieldDescriptor* extension = type->file()->pool()->FindExtensionByNumber(type, signed_number)) {
+      return "[" + extension->full_name() + "]";
     }
-    case WireType::start_group:
-      return depth_left > 0 ? skip_group(tag.number, child, depth_left - 1) : fail(errc::limit_exceeded);
-    case WireType::end_group: break;  // of no group that is open
   }
-  return fail(errc::malformed);
+  return std::to_string(number);
 }
 
 }  // namespace linkspan::detail

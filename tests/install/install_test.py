@@ -22,8 +22,9 @@ WITH_PROTOBUF = os.environ["LINKSPAN_WITH_PROTOBUF"] == "true"
 KIND = os.environ["LINKSPAN_KIND"]
 
 CXX = os.environ.get("CXX", "g++").split()
-# Functions and objects, or type information, tables, guards and thunks, of something in namespace linkspan.
-OURS = re.compile(r"_Z(?:T[ISVTCHW]|GV|T[hvc][0-9a-z_]+?_)?Z?N[KRO]{0,2}8linkspan")
+# Functions and objects, or type information, tables, guards and thunks, of something in namespace linkspan;
+# and what protobuf's generated code calls the descriptors of our own .proto file.
+OURS = re.compile(r"descriptor_table_linkspan_|_Z(?:T[ISVTCHW]|GV|T[hvc][0-9a-z_]+?_)?Z?N[KRO]{0,2}8linkspan")
 
 
 def run(command, **kwargs):
@@ -73,12 +74,13 @@ def check_installed_headers(prefix):
     print(f"headers: {len(found)} installed")
 
 
-def compile_and_run(source, package, environment, scratch, static):
+def compile_and_run(source, package, environment, scratch, static, *more):
     """Builds one program with g++ and pkg-config outside the tree, runs it, and returns its output."""
     flags = run(["pkg-config", "--cflags", "--libs", *(["--static"] if static else []), package],
                 env=environment).split()
     program = scratch / f"{package}-{'static' if static else 'shared'}"
-    run([*CXX, "-std=c++20", "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags], cwd=scratch)
+    run([*CXX, "-std=c++20", "-Wall", "-Wextra", "-Werror", source, *more, "-o", program, *flags],
+        cwd=scratch)
     needed = run(["readelf", "-d", program])
     if ("liblinkspan" in needed) == static:
         sys.exit(f"{program.name} is linked {'against a shared' if static else 'without the shared'} library")
@@ -94,6 +96,12 @@ def check_programs(environment, scratch, static):
     if WITH_PROTOBUF:
         compile_and_run(HERE / "consumer/protobuf_consumer.cpp", "linkspan-protobuf", environment, scratch,
                         static)
+        # A .proto file that imports ours.
+        flags = run(["pkg-config", "--cflags-only-I", "linkspan-protobuf"], env=environment).split()
+        run(["protoc", f"--proto_path={HERE / 'consumer'}", *flags, "--cpp_out=.", "chunk.proto"],
+            cwd=scratch)
+        compile_and_run(HERE / "consumer/payload_consumer.cpp", "linkspan-protobuf", environment, scratch,
+                        static, "-I.", "-Wno-unused-parameter", "chunk.pb.cc")
     print(f"programs: {'static' if static else 'shared'} passed")
 
 

@@ -52,25 +52,38 @@ std::string field(std::uint64_t number, const std::string& value) {
 }
 
 template <class M>
-std::error_code decode_error(const std::string& bytes, const ProtobufLimits& limits = {}) {
-  const auto marshaller = PayloadMarshaller<M>::create("data").value_or_throw();
+ProtobufMarshaller<M> marshaller_of(const std::string& payload_field, const ProtobufLimits& limits = {}) {
+  ProtobufOptions options;
+  options.payload_fields = {payload_field};
+  options.payload_threshold_bytes = 3;
+  options.limits = limits;
+  return ProtobufMarshaller<M>::create(std::move(options)).value_or_throw();
+}
+
+template <class M>
+Error read_failure(const std::string& bytes, const ProtobufLimits& limits = {}) {
+  const auto marshaller = marshaller_of<M>("data", limits);
   largest_allocation = 0;
-  const auto result = marshaller.decode(Chain(Slice::immortal(bytes)), limits);
-  CHECK(largest_allocation <= 1024 + 8 * bytes.size());
-  return result ? std::error_code() : result.error();
+  const auto result = marshaller.read(Chain(Slice::immortal(bytes)));
+  CHECK(largest_allocation <= 8192 + 8 * bytes.size());
+  return result ? Error(std::error_code(), "") : result.error();
+}
+
+template <class M>
+std::error_code decode_error(const std::string& bytes, const ProtobufLimits& limits = {}) {
+  return read_failure<M>(bytes, limits).code;
 }
 
 /// Decodes as protobuf does, or not at all where protobuf does not.
 template <class M>
-void check_like_protobuf(const PayloadMarshaller<M>& marshaller, const std::string& bytes, Chain&& chain) {
+void check_like_protobuf(const ProtobufMarshaller<M>& marshaller, const std::string& bytes, Chain&& chain) {
   M expected;
   const bool parses = expected.ParseFromString(bytes);
-  auto decoded = marshaller.decode(std::move(chain));
-  CHECK(decoded.ok() == parses);
-  if (!decoded || !parses) return;
-  auto& [message, payload] = decoded.value();
-  CHECK(payload == expected.data());
-  if (!payload.empty()) message.set_data(payload.to_string());
+  auto read = marshaller.read(std::move(chain));
+  CHECK(read.ok() == parses);
+  if (!read || !parses) return;
+  auto& [message, payloads] = read.value();
+  if (!message.data().empty()) message.set_data(payloads.take(message.data()).to_string());
   CHECK(equal(message, expected));
 }
 
@@ -91,7 +104,7 @@ Record sample() {
 
 TEST_CASE("a frame may be cut in three at any two bytes") {
   const std::string bytes = sample().SerializeAsString();
-  const auto marshaller = PayloadMarshaller<Record>::create("data").value_or_throw();
+  const auto marshaller = marshaller_of<Record>("data");
   for (std::size_t i = 0; i <= bytes.size(); ++i) {
     for (std::size_t j = i; j <= bytes.size(); ++j)
       check_like_protobuf(marshaller, bytes, cut_at(bytes, {i, j}));
@@ -115,9 +128,9 @@ TEST_CASE("a frame that ends early is truncated, unless it ends between two fiel
 TEST_CASE("randomly broken frames are taken or refused as protobuf does") {
   const google::protobuf::LogSilencer silencer;
   Random rng(3);
-  const auto records = PayloadMarshaller<Record>::create("data").value_or_throw();
-  const auto answers = PayloadMarshaller<Answer>::create("data").value_or_throw();
-  const auto legacies = PayloadMarshaller<Legacy>::create("data").value_or_throw();
+  const auto records = marshaller_of<Record>("data");
+  const auto answers = marshaller_of<Answer>("data");
+  const auto legacies = marshaller_of<Legacy>("data");
   Legacy legacy;
   legacy.set_id(1);
   legacy.mutable_pair()->mutable_right()->set_id(2);
@@ -165,7 +178,7 @@ TEST_CASE("what breaks a rule of the encoding is malformed") {
 }
 
 TEST_CASE("a tag or length that is spelled with leading zeros counts, up to 5 bytes") {
-  const auto marshaller = PayloadMarshaller<Record>::create("data").value_or_throw();
+  const auto marshaller = marshaller_of<Record>("data");
   const std::string bytes = std::string("\xa2\x86\x80\x80\x00\x83\x80\x80\x80\x00", 10) + "abc";
   check_like_protobuf(marshaller, bytes, Chain(Slice::immortal(bytes)));
 }
@@ -225,12 +238,60 @@ TEST_CASE("a frame above the limit is refused, one at the limit is not") {
   CHECK(decode_error<Record>(bytes, limits) == errc::limit_exceeded);
 }
 
+TEST_CASE("more payloads, or more payload, than the limits say are refused") {
+  ProtobufLimits limits;
+  limits.max_payloads = 3;
+  std::string bytes;
+  for (int i = 0; i < 3; ++i) bytes += field(100, "payload");
+  CHECK_FALSE(decode_error<Record>(bytes, limits));
+  const Error many = read_failure<Record>(bytes + field(100, "payload"), limits);
+  CHECK(many.code == errc::limit_exceeded);
+  CHECK(many.detail == "field 'data' is one payload more than max_payloads (offset 33)");
+  limits.max_payload_bytes = 21;
+  CHECK_FALSE(decode_error<Record>(bytes, limits));
+  limits.max_payload_bytes = 20;
+  const Error much = read_failure<Record>(bytes, limits);
+  CHECK(much.code == errc::limit_exceeded);
+  CHECK(much.detail == "field 'data' makes more payload than max_payload_bytes (offset 23)");
+}
+
+TEST_CASE("an error names the path and the offset") {
+  const std::string inner = tag(4, 2) + varint(70) + "abc";
+  CHECK(read_failure<Record>(field(2, field(4, inner)) + field(100, "payload")).detail ==
+        "field 'meta.parent.parent' runs past the end of the message around it (offset 6)");
+  CHECK(read_failure<Record>(field(5, tag(2, 2) + varint(9)) + field(100, "payload")).detail ==
+        "field 'children.value' runs past the end of the message around it (offset 4)");
+  CHECK(read_failure<Record>(tag(2000, 3) + tag(7, 5) + "ab").detail ==
+        "field '2000.7' ends in the middle of a field (offset 3)");
+  CHECK(read_failure<Record>(tag(5, 7)).detail ==
+        "the message has a tag with field number 0 or an unknown wire type (offset 1)");
+  CHECK(read_failure<Legacy>("").detail == "required fields are missing: id");
+  CHECK(read_failure<Record>(field(1, "\xff")).detail ==
+        "protobuf refuses the message, as it does when a string is not UTF-8");
+}
+
+TEST_CASE("a peer's value that looks like a ticket is a value") {
+  Payloads payloads;
+  const std::string ticket = payloads.add(Chain(Slice::immortal("secret")));
+  Record record;
+  record.set_data(ticket);
+  ProtobufOptions options;
+  options.payload_fields = {"data"};  // at the default threshold, the value stays in the message
+  auto read = ProtobufMarshaller<Record>::create(std::move(options))
+                  .value_or_throw()
+                  .read(Chain(Slice::copy(record.SerializeAsString())));
+  REQUIRE(read.ok());
+  CHECK(read.value().payloads.take(read.value().message.data()) == ticket);
+}
+
 TEST_CASE("a frame of nothing but payload fields takes linear work") {
   std::string bytes;
-  for (int i = 0; i < 300'000; ++i) bytes += field(1, "x") + field(2, "");
+  for (int i = 0; i < 300'000; ++i) bytes += field(1, "xyz") + field(2, "");
   Random rng(5);
-  const auto early = PayloadMarshaller<EarlyRecord>::create("data").value_or_throw();
-  const auto decoded = early.decode(cut_randomly(rng, bytes, 8));
-  REQUIRE(decoded.ok());
-  CHECK(decoded.value().payload == "x");
+  ProtobufLimits limits;
+  limits.max_payloads = 300'000;
+  auto read = marshaller_of<EarlyRecord>("data", limits).read(cut_randomly(rng, bytes, 8));
+  REQUIRE(read.ok());
+  CHECK(read.value().payloads.count() == 300'000);
+  CHECK(read.value().payloads.take(read.value().message.data()) == "xyz");
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
+//
+// Payloads, on their way out and in.
 #include "linkspan/marshal/protobuf.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 
+#include "archive.pb.h"
 #include "legacy.pb.h"
 #include "marshal/support.hpp"
 #include "record.pb.h"
@@ -16,133 +20,204 @@ using namespace linkspan::test;
 namespace {
 
 template <class M>
-PayloadMarshaller<M> marshaller(std::string_view field = "data") {
-  return PayloadMarshaller<M>::create(field).value_or_throw();
+ProtobufMarshaller<M> marshaller(std::vector<std::string> fields = {}, std::size_t threshold = 0) {
+  ProtobufOptions options;
+  options.payload_fields = std::move(fields);
+  options.payload_threshold_bytes = threshold;
+  options.deterministic = true;
+  return ProtobufMarshaller<M>::create(std::move(options)).value_or_throw();
 }
 
 template <class M>
-Chain encode(const PayloadMarshaller<M>& marshaller, M message, Chain payload) {
+Chain write(const ProtobufMarshaller<M>& marshaller, Envelope<M>&& envelope) {
   ChainWriter writer(heap_allocator());
-  const std::error_code error = marshaller.encode({std::move(message), std::move(payload)}, writer);
-  CHECK_FALSE(error);
+  const Status status = marshaller.write(std::move(envelope), writer);
+  if (!status) FAIL_CHECK(status.error().message());
   return writer.take();
 }
 
 template <class M>
-std::error_code encode_error(M message, std::string_view payload) {
+std::string write_error(const ProtobufMarshaller<M>& marshaller, Envelope<M>&& envelope) {
   ChainWriter writer(heap_allocator());
-  const std::error_code error =
-      marshaller<M>().encode({std::move(message), Chain(Slice::immortal(payload))}, writer);
+  const Status status = marshaller.write(std::move(envelope), writer);
   CHECK(writer.size() == 0);
-  return error;
+  return status ? "" : status.error().message();
 }
 
 template <class M>
-std::string wrong_field(std::string_view name) {
-  const auto created = PayloadMarshaller<M>::create(name);
+std::string wrong_field(const std::string& path) {
+  ProtobufOptions options;
+  options.payload_fields = {path};
+  const auto created = ProtobufMarshaller<M>::create(std::move(options));
+  if (!created) CHECK(created.error().code == errc::invalid_argument);
   return created ? "" : created.error().message();
 }
 
-/// Encodes random messages; checks the bytes against protobuf's own, and what comes back against the message.
-template <class M>
-void check_round_trips(bool same_bytes) {
-  Random rng(7);
-  const auto data = marshaller<M>();
-  for (int round = 0; round < 500; ++round) {
-    M message;
-    fill(message, rng, 2);
-    message.clear_data();
-    M whole = message;
-    const std::size_t sizes[] = {1, 100, 2047, 2048, 10'000, 100'000};
-    const std::string payload = random_text(rng, sizes[below(rng, std::size(sizes))]);
-    whole.set_data(payload);
+using Bytes = std::function<void(std::string&)>;
 
-    const Chain encoded = encode(data, message, cut_randomly(rng, payload, 5000));
-    const std::string bytes = encoded.to_string();
-    if (same_bytes) CHECK(bytes == whole.SerializeAsString());
-    M parsed;
-    REQUIRE(parsed.ParseFromString(bytes));
-    CHECK(equal(parsed, whole));
+void each_payload(Archive& archive, const Bytes& visit);
 
-    const std::string plain = whole.SerializeAsString();
-    const CopyScope scope;
-    auto decoded = data.decode(cut_randomly(rng, plain, 1 + below(rng, 3000)));
-    CHECK(scope.copied().total() == 0);
-    REQUIRE(decoded.ok());
-    CHECK(decoded.value().payload == payload);
-    CHECK(decoded.value().message.data().empty());
-    decoded.value().message.set_data(payload);
-    CHECK(equal(decoded.value().message, whole));
-  }
+void each_payload(Archive::Part& part, const Bytes& visit) {
+  if (!part.data().empty()) visit(*part.mutable_data());
+  if (part.has_inner()) each_payload(*part.mutable_inner(), visit);
+}
+
+/// The payload fields that are set, wherever they are.
+void each_payload(Archive& archive, const Bytes& visit) {
+  if (!archive.lead().empty()) visit(*archive.mutable_lead());
+  if (archive.has_first()) each_payload(*archive.mutable_first(), visit);
+  for (Archive::Part& part : *archive.mutable_parts()) each_payload(part, visit);
+  for (std::string& piece : *archive.mutable_pieces()) visit(piece);
+  for (auto& [name, part] : *archive.mutable_index()) each_payload(part, visit);
+  for (auto& [name, blob] : *archive.mutable_blobs()) visit(blob);
+  if (archive.has_direct()) visit(*archive.mutable_direct());
+  if (archive.has_part()) each_payload(*archive.mutable_part(), visit);
+  if (archive.has_maybe()) visit(*archive.mutable_maybe());
+  if (!archive.tail().empty()) visit(*archive.mutable_tail());
+}
+
+/// Turns strings into payloads, and back.
+Envelope<Archive> with_payloads(const Archive& archive, Random& rng) {
+  Envelope<Archive> envelope{archive};
+  each_payload(envelope.message, [&](std::string& value) {
+    Chain chain;
+    for (std::size_t at = 0; at < value.size();) {
+      const std::size_t size = 1 + below(rng, std::min<std::size_t>(value.size() - at, 3000));
+      chain.append(Slice::copy(std::string_view(value).substr(at, size)));
+      at += size;
+    }
+    value = envelope.payloads.add(std::move(chain));
+  });
+  return envelope;
+}
+
+Archive without_payloads(Envelope<Archive>&& envelope) {
+  each_payload(envelope.message,
+               [&](std::string& value) { value = envelope.payloads.take(value).to_string(); });
+  return std::move(envelope.message);
 }
 
 }  // namespace
 
-TEST_CASE("random messages: the bytes are protobuf's own where the payload field has the highest number") {
-  check_round_trips<Record>(true);
-}
-TEST_CASE("random messages of which the reader does not know most fields") {
-  check_round_trips<OldRecord>(true);
-}
-TEST_CASE("random messages: the payload field may have any number") {
-  check_round_trips<EarlyRecord>(false);
-}
-TEST_CASE("random messages: the payload field may be in a oneof") {
-  check_round_trips<Answer>(false);
-}
-TEST_CASE("random messages: required fields, groups and extensions") {
-  check_round_trips<Legacy>(false);
-}
+TEST_CASE("random messages with payloads everywhere are the bytes that protobuf writes, and come back") {
+  Random rng(7);
+  for (const std::size_t threshold : {0UL, 300UL, 2048UL}) {
+    const auto archives = marshaller<Archive>({"blobs"}, threshold);
+    for (int round = 0; round < 150; ++round) {
+      Archive archive;
+      fill(archive, rng, 3, 4);
+      const std::string bytes = serialize_deterministically(archive);
+      CHECK((write(archives, with_payloads(archive, rng)) == bytes));
 
-TEST_CASE("maps with many entries survive a round trip") {
-  Record record;
-  for (int i = 0; i < 100; ++i) {
-    (*record.mutable_attributes())["key" + std::to_string(i)] =
-        std::string(static_cast<std::size_t>(i) * 50, 'v');
-    (*record.mutable_children())[i].set_version(static_cast<std::uint64_t>(i));
+      const CopyScope scope;
+      auto read = archives.read(cut_randomly(rng, bytes, 1 + below(rng, 3000)));
+      CHECK(scope.copied().total() == 0);
+      REQUIRE(read.ok());
+      each_payload(read.value().message, [&](std::string& value) {
+        CHECK((read.value().payloads.find(value) != nullptr || value.size() < std::max(threshold, 1UL)));
+      });
+      CHECK(equal(without_payloads(std::move(read).value()), archive));
+    }
   }
-  const auto data = marshaller<Record>();
-  auto decoded = data.decode(encode(data, record, Chain(Slice::immortal("payload"))));
-  REQUIRE(decoded.ok());
-  CHECK(equal(decoded.value().message, record));
-  CHECK(decoded.value().payload == "payload");
 }
 
-TEST_CASE("fields that the reader does not know are kept and travel on") {
-  Record record;
-  record.set_name("name");
-  record.mutable_meta()->set_name("meta");
-  record.set_note(std::string(5000, 'n'));
-  record.set_data("payload");
-  const std::string bytes = record.SerializeAsString();
-  const auto old = marshaller<OldRecord>();
-  auto decoded = old.decode(Chain(Slice::immortal(bytes)));
-  REQUIRE(decoded.ok());
+TEST_CASE("what was read is written on, payloads and fields that are not known, too") {
+  Random rng(3);
+  const auto archives = marshaller<Archive>({"blobs"}, 100);
+  for (int round = 0; round < 100; ++round) {
+    Archive archive;
+    fill(archive, rng, 3, 4);
+    const std::string bytes = serialize_deterministically(archive);
+    auto read = archives.read(cut_randomly(rng, bytes, 2000));
+    REQUIRE(read.ok());
+    CHECK((write(archives, std::move(read).value()) == bytes));
+  }
+}
+
+TEST_CASE("a message that others share goes out with payloads of its own") {
+  Envelope<Archive> envelope;
+  envelope.message.set_name(std::string(5000, 'n'));
+  envelope.message.add_pieces(envelope.payloads.add(Chain(Slice::immortal("payload"))));
+  Archive plain = envelope.message;
+  plain.set_pieces(0, "payload");
+  const auto shared = std::make_shared<const Archive>(envelope.message);
   ChainWriter writer(heap_allocator());
-  REQUIRE_FALSE(old.encode(std::move(decoded).value(), writer));
-  Record read;
-  REQUIRE(read.ParseFromString(writer.take().to_string()));
-  CHECK(equal(read, record));
+  REQUIRE(marshaller<Archive>().write(shared, std::move(envelope.payloads), writer).ok());
+  CHECK(writer.take() == plain.SerializeAsString());
+  CHECK(shared->pieces(0).size() == Payloads::kTicketBytes);
+}
+
+TEST_CASE("a plain message is made of an envelope, and the copy is counted") {
+  Random rng(5);
+  Archive archive;
+  fill(archive, rng, 3);
+  const CopyScope scope;
+  const auto plain = marshaller<Archive>({"blobs"}).to_message(with_payloads(archive, rng));
+  REQUIRE(plain.ok());
+  CHECK(equal(plain.value(), archive));
+  CHECK(scope.copied()[CopyPlace::marshal] == archive.ByteSizeLong());
+}
+
+TEST_CASE("a payload is referenced from the writer's threshold on, and copied and counted below") {
+  const auto records = marshaller<Record>({"data"});
+  for (const std::size_t size : {1UL, 2047UL, 2048UL, 65'536UL, 1'048'576UL}) {
+    const std::string payload(size, 'p');
+    Envelope<Record> envelope;
+    envelope.message.set_name("name");
+    envelope.message.set_data(envelope.payloads.add(Chain(Slice::immortal(payload))));
+    ChainWriter writer(heap_allocator());
+    const CopyScope scope;
+    REQUIRE(records.write(std::move(envelope), writer).ok());
+    auto read = records.read(writer.take());
+    REQUIRE(read.ok());
+    const CopyCounts copied = scope.copied();
+    CHECK(copied[CopyPlace::below_threshold] == (size < kReferenceThreshold ? size : 0));
+    CHECK(copied.total() == copied[CopyPlace::below_threshold]);
+    const Chain received = read.value().payloads.take(read.value().message.data());
+    CHECK(received == payload);
+    if (size >= kReferenceThreshold) {
+      CHECK(static_cast<const void*>(received.front().data()) == payload.data());
+    }
+  }
+}
+
+TEST_CASE("a payload's memory is released once, after the last slice that shares it") {
+  int released = 0;
+  const std::string payload(100'000, 'p');
+  const auto records = marshaller<Record>({"extras"});
+  Chain part;
+  {
+    Envelope<Record> envelope;
+    envelope.message.add_extras(
+        envelope.payloads.add(Chain(Slice::borrow(std::as_bytes(std::span(payload)), [&] { ++released; }))));
+    auto read = records.read(write(records, std::move(envelope)));
+    REQUIRE(read.ok());
+    part = read.value().payloads.find(read.value().message.extras(0))->share(50'000, 10);
+    CHECK(released == 0);
+  }
+  CHECK(released == 0);
+  part.clear();
+  CHECK(released == 1);
 }
 
 TEST_CASE("a field with presence keeps it, though the payload is empty") {
-  const auto maybe = marshaller<MaybeRecord>();
+  const auto maybe = marshaller<MaybeRecord>({"data"});
   for (const bool present : {false, true}) {
     MaybeRecord record;
     record.set_name("n");
     if (present) record.set_data("");
     const std::string bytes = record.SerializeAsString();
-    CHECK(encode(maybe, record, Chain()) == bytes);
-    const auto decoded = maybe.decode(Chain(Slice::immortal(bytes)));
-    REQUIRE(decoded.ok());
-    CHECK(decoded.value().message.has_data() == present);
-    CHECK(decoded.value().payload.empty());
+    Envelope<MaybeRecord> envelope{record};
+    if (present) envelope.message.set_data(envelope.payloads.add(Chain()));
+    CHECK(write(maybe, std::move(envelope)) == bytes);
+    const auto read = maybe.read(Chain(Slice::immortal(bytes)));
+    REQUIRE(read.ok());
+    CHECK(read.value().message.has_data() == present);
+    CHECK(read.value().message.data().empty());
   }
-  Record record;
-  CHECK(encode(marshaller<Record>(), record, Chain()).empty());
 }
 
-TEST_CASE("the last of several payload fields counts") {
+TEST_CASE("the last of several values of a payload field counts") {
   MaybeRecord one, two, three;
   one.set_name("n");
   one.set_data("first");
@@ -153,10 +228,10 @@ TEST_CASE("the last of several payload fields counts") {
   for (const std::string& input : {bytes, bytes + two.SerializeAsString()}) {
     MaybeRecord expected;
     REQUIRE(expected.ParseFromString(input));
-    const auto decoded = marshaller<MaybeRecord>().decode(Chain(Slice::immortal(input)));
-    REQUIRE(decoded.ok());
-    CHECK(decoded.value().payload == expected.data());
-    CHECK(decoded.value().message.has_data());
+    auto read = marshaller<MaybeRecord>({"data"}).read(Chain(Slice::immortal(input)));
+    REQUIRE(read.ok());
+    CHECK(read.value().payloads.take(read.value().message.data()) == expected.data());
+    CHECK(read.value().message.has_data());
   }
 }
 
@@ -165,126 +240,115 @@ TEST_CASE("in a oneof, the last field on the wire counts, whatever came before")
   parts[0].mutable_error()->set_name("error");
   parts[1].set_data("payload");
   parts[2].mutable_error()->set_version(7);
-  const auto answers = marshaller<Answer>();
+  const auto answers = marshaller<Answer>({"data"});
   for (std::size_t code = 0; code < 81; ++code) {
     std::string bytes;
     for (std::size_t rest = code, i = 0; i < 4; ++i, rest /= 3) bytes += parts[rest % 3].SerializeAsString();
     Answer expected;
     REQUIRE(expected.ParseFromString(bytes));
-    auto decoded = answers.decode(Chain(Slice::immortal(bytes)));
-    REQUIRE(decoded.ok());
-    auto& [message, payload] = decoded.value();
+    auto read = answers.read(Chain(Slice::immortal(bytes)));
+    REQUIRE(read.ok());
+    auto& [message, payloads] = read.value();
     CHECK(message.result_case() == expected.result_case());
-    CHECK(payload == expected.data());
-    if (message.has_data()) message.set_data(payload.to_string());
+    if (message.has_data()) message.set_data(payloads.take(message.data()).to_string());
     CHECK(equal(message, expected));
   }
-  Answer set;
-  set.set_data("payload");
-  CHECK(encode(answers, parts[0], Chain(Slice::immortal("payload"))) == set.SerializeAsString());
 }
 
-TEST_CASE("a payload of 2 KiB and more is never copied, a smaller one is and is counted") {
-  const auto records = marshaller<Record>();
-  for (const std::size_t size : {1UL, 2047UL, 2048UL, 65'536UL, 1'048'576UL}) {
-    const std::string payload(size, 'p');
-    Record record;
-    record.set_name("name");
-    ChainWriter writer(heap_allocator());
-    const CopyScope scope;
-    REQUIRE_FALSE(records.encode({std::move(record), Chain(Slice::immortal(payload))}, writer));
-    Chain frame = writer.take();
-    const auto decoded = records.decode(std::move(frame));
-    REQUIRE(decoded.ok());
-    const CopyCounts copied = scope.copied();
-    CHECK(copied[CopyPlace::below_threshold] == (size < kReferenceThreshold ? size : 0));
-    CHECK(copied.total() == copied[CopyPlace::below_threshold]);
-    CHECK(decoded.value().payload == payload);
-    if (size >= kReferenceThreshold) {
-      CHECK(static_cast<const void*>(decoded.value().payload.front().data()) == payload.data());
-    }
-  }
+TEST_CASE("required fields, groups, extensions and maps may hold payloads") {
+  const auto maps = marshaller<LegacyMap>(
+      {"by_number.[linkspan.test.attachment]", "by_number.[linkspan.test.attachments]", "entry.data"});
+  LegacyMap map;
+  map.add_entry()->set_data("in a group, required");
+  Legacy& legacy = (*map.mutable_by_number())[5];
+  legacy.set_id(1);
+  legacy.SetExtension(attachment, "in an extension");
+  legacy.AddExtension(attachments, "in a repeated extension");
+  const std::string bytes = serialize_deterministically(map);
+  auto read = maps.read(Chain(Slice::immortal(bytes)));
+  REQUIRE(read.ok());
+  auto& [message, payloads] = read.value();
+  CHECK(payloads.count() == 3);
+  CHECK(*payloads.find(message.entry(0).data()) == "in a group, required");
+  const Legacy& received = message.by_number().at(5);
+  CHECK(*payloads.find(received.GetExtension(attachment)) == "in an extension");
+  CHECK(*payloads.find(received.GetExtension(attachments, 0)) == "in a repeated extension");
+  CHECK(write(maps, std::move(read).value()) == bytes);
 }
 
-TEST_CASE("large strings of the message are referenced, and live as long as the slices") {
-  Record record;
-  record.set_name(std::string(5000, 'n'));
-  record.mutable_meta()->set_checksum(std::string(2048, 'c'));
-  const std::string expected = record.SerializeAsString();
-  const void* const name = record.name().data();
-  ChainWriter writer(heap_allocator());
-  const CopyScope scope;
-  REQUIRE_FALSE(marshaller<Record>().encode({std::move(record), Chain()}, writer));
-  CHECK(scope.copied().total() == 0);
-  const Chain chain = writer.take();
-  CHECK(chain == expected);
-  CHECK(std::any_of(chain.begin(), chain.end(), [&](const Slice& slice) { return slice.data() == name; }));
+TEST_CASE("what a wrong payload field is told") {
+  CHECK(wrong_field<Record>("data").empty());
+  CHECK(wrong_field<Record>("meta.parent.checksum").empty());
+  CHECK(wrong_field<Record>("children.checksum").empty());
+  CHECK(wrong_field<Record>("dat") == "payload field 'dat': linkspan.test.Record has no field 'dat'");
+  CHECK(wrong_field<Record>("") == "payload field '': linkspan.test.Record has no field ''");
+  CHECK(wrong_field<Record>("meta.sum") == "payload field 'meta.sum': linkspan.test.Meta has no field 'sum'");
+  CHECK(wrong_field<Record>("name") ==
+        "payload field 'name': linkspan.test.Record.name is string, and payloads are bytes");
+  CHECK(wrong_field<Record>("meta") ==
+        "payload field 'meta': linkspan.test.Record.meta is message, and payloads are bytes");
+  CHECK(wrong_field<Record>("children") ==
+        "payload field 'children': linkspan.test.Record.ChildrenEntry.value is message, and payloads are "
+        "bytes");
+  CHECK(wrong_field<Record>("data.x") ==
+        "payload field 'data.x': linkspan.test.Record.data is bytes, which has no fields");
+  CHECK(wrong_field<Legacy>("[linkspan.test.attachment]").empty());
+  CHECK(
+      wrong_field<Legacy>("[linkspan.test.nothing]") ==
+      "payload field '[linkspan.test.nothing]': linkspan.test.Legacy has no field '[linkspan.test.nothing]'");
 }
 
-TEST_CASE("a payload's memory is released once, after the last slice that shares it") {
-  int released = 0;
-  const std::string payload(100'000, 'p');
-  const auto records = marshaller<Record>();
-  Chain part;
-  {
-    Chain frame = encode(records, Record(),
-                         Chain(Slice::borrow(std::as_bytes(std::span(payload)), [&] { ++released; })));
-    auto decoded = records.decode(std::move(frame));
-    REQUIRE(decoded.ok());
-    part = decoded.value().payload.share(50'000, 10);
-    CHECK(released == 0);
-  }
-  CHECK(released == 0);
-  part.clear();
-  CHECK(released == 1);
-}
-
-TEST_CASE("what a wrong choice of the payload field is told") {
-  const std::string expected =
-      "; expected a top-level bytes field, neither repeated nor required, for the payload";
-  CHECK(wrong_field<Record>("dat") == "linkspan.test.Record has no field 'dat' at its top level" + expected);
-  CHECK(wrong_field<Record>("meta.checksum") ==
-        "linkspan.test.Record has no field 'meta.checksum' at its top level" + expected);
-  CHECK(wrong_field<Record>("extras") == "linkspan.test.Record.extras is repeated bytes" + expected);
-  CHECK(wrong_field<Record>("name") == "linkspan.test.Record.name is singular string" + expected);
-  CHECK(wrong_field<Record>("attributes") == "linkspan.test.Record.attributes is a map" + expected);
-  CHECK(wrong_field<Demanding>("data") == "linkspan.test.Demanding.data is required bytes" + expected);
-  const auto by_number = PayloadMarshaller<Record>::create(99);
-  REQUIRE_FALSE(by_number.ok());
-  CHECK(by_number.error().code == errc::invalid_argument);
-  CHECK(by_number.error().message() == "linkspan.test.Record has no field 99 at its top level" + expected);
-  CHECK(PayloadMarshaller<Record>::create(100).ok());
-}
-
-TEST_CASE("an envelope that cannot be encoded is refused before anything is written") {
-  Record record;
-  record.set_data("bytes in the wrong place");
-  CHECK(encode_error(record, "payload") == errc::invalid_argument);
-  CHECK(encode_error(Legacy(), "payload") == errc::invalid_argument);
+TEST_CASE("an envelope that cannot be written is refused before anything is written") {
+  const auto records = marshaller<Record>({"data"});
+  const auto with = [](const std::function<void(Envelope<Record>&, const std::string& ticket)>& set) {
+    Envelope<Record> envelope;
+    set(envelope, envelope.payloads.add(Chain(Slice::immortal("payload"))));
+    return envelope;
+  };
+  const std::string lost = "a payload's ticket is in no payload field";
+  CHECK(write_error(records, with([](auto&, const auto&) {})) == lost);
+  CHECK(write_error(records, with([](auto& envelope, const auto& ticket) {
+                      envelope.message.add_extras(ticket);  // no payload field
+                    })) == lost);
+  CHECK(write_error(records, with([](auto& envelope, const auto& ticket) {
+                      envelope.message.set_data(ticket);
+                      static_cast<void>(envelope.payloads.take(ticket));
+                    })) == "field 'data' has a payload that was taken (offset 18)");
+  Envelope<Archive> twice;
+  twice.message.add_pieces(twice.payloads.add(Chain(Slice::immortal("payload"))));
+  twice.message.mutable_first()->set_data(twice.message.pieces(0));
+  CHECK(write_error(marshaller<Archive>(), std::move(twice)) ==
+        "field 'pieces' has the payload of another field, too (offset 36)");
+  CHECK(write_error(marshaller<Legacy>(), Envelope<Legacy>()) == "required fields are missing: id");
 }
 
 TEST_CASE("an envelope above 2 GiB is refused") {
   const Slice slice = Slice::adopt(std::string(1 << 20, 'p'));
   Chain payload;
   for (int i = 0; i < 2048; ++i) payload.append(slice);
-  ChainWriter writer(heap_allocator());
-  CHECK(marshaller<Record>().encode({Record(), std::move(payload)}, writer) == errc::limit_exceeded);
-  CHECK(writer.size() == 0);
+  Envelope<Record> envelope;
+  envelope.message.set_data(envelope.payloads.add(std::move(payload)));
+  CHECK(write_error(marshaller<Record>({"data"}), std::move(envelope)) ==
+        "2147483655 bytes are more than protobuf's own limit = 2147483647");
 }
 
-TEST_CASE("an allocator that refuses makes encode fail, wherever it does") {
-  const auto records = marshaller<Record>();
+TEST_CASE("an allocator that refuses makes write fail, wherever it does") {
+  const auto records = marshaller<Record>({"data"});
   Record record;
   for (int i = 0; i < 100; ++i) record.add_tags(std::string(100, 't'));
   record.set_note(std::string(5000, 'n'));
   record.GetReflection()->MutableUnknownFields(&record)->AddLengthDelimited(2000, std::string(5000, 'u'));
-  std::size_t allowed = 0;
-  for (;; ++allowed) {
-    RefusingAllocator allocator(allowed);
-    ChainWriter writer(allocator);
-    const std::error_code error = records.encode({Record(record), Chain(Slice::immortal("small"))}, writer);
-    if (!error) break;
-    CHECK(error == errc::pool_exhausted);
+  for (const bool with_payload : {false, true}) {
+    std::size_t allowed = 0;
+    for (;; ++allowed) {
+      RefusingAllocator allocator(allowed);
+      ChainWriter writer(allocator);
+      Envelope<Record> envelope{record};
+      if (with_payload) envelope.message.set_data(envelope.payloads.add(Chain(Slice::immortal("small"))));
+      const Status status = records.write(std::move(envelope), writer);
+      if (status) break;
+      CHECK(status.error().code == errc::pool_exhausted);
+    }
+    CHECK(allowed >= (with_payload ? 1 : 3));
   }
-  CHECK(allowed > 3);
 }

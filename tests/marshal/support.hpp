@@ -4,6 +4,9 @@
 // What the tests of the marshal room share.
 #pragma once
 
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/unknown_field_set.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -13,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/buffer/chain_writer.hpp"
@@ -53,24 +57,42 @@ inline Chain cut_randomly(Random& rng, std::string_view bytes, std::size_t max_p
   return chain;
 }
 
-/// Fills fields of any kind. Maps get one entry at most: the order of more is not defined.
-inline void fill(google::protobuf::Message& message, Random& rng, int depth) {
+/// As protobuf itself writes the message, maps in the order of their keys.
+inline std::string serialize_deterministically(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializePartialToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
+}
+
+/// Fills fields of any kind, extensions too. Maps get one entry at most, unless more is asked for: in what
+/// order protobuf writes them is not defined.
+inline void fill(google::protobuf::Message& message, Random& rng, int depth, int map_entries = 1) {
   using google::protobuf::FieldDescriptor;
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   const google::protobuf::Reflection& reflection = *message.GetReflection();
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor* field = type.field(i);
+  std::vector<const FieldDescriptor*> fields;
+  type.file()->pool()->FindAllExtensions(&type, &fields);
+  for (int i = 0; i < type.field_count(); ++i) fields.push_back(type.field(i));
+  for (const FieldDescriptor* field : fields) {
     const bool nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!field->is_required() && (below(rng, 2) == 0 || (nested && depth == 0))) continue;
+    const bool too_deep = nested && depth < (field->is_map() ? 2 : 1);
+    const bool optional = !field->is_required() && !type.options().map_entry();
+    if (too_deep || (optional && below(rng, 2) == 0)) continue;
     const std::size_t sizes[] = {0, 3, 40, 300, 2047, 2048, 5000};
     const std::string text = random_text(rng, sizes[below(rng, std::size(sizes))]);
-    const int count = !field->is_repeated() ? 1 : field->is_map() ? 1 : static_cast<int>(below(rng, 4));
+    const int count = !field->is_repeated() ? 1
+                      : field->is_map()     ? map_entries
+                                            : static_cast<int>(below(rng, 4));
     for (int k = 0; k < count; ++k) {
       const bool add = field->is_repeated();
       switch (field->cpp_type()) {
         case FieldDescriptor::CPPTYPE_MESSAGE:
           fill(add ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),
-               rng, depth - 1);
+               rng, depth - 1, map_entries);
           break;
         case FieldDescriptor::CPPTYPE_STRING:
           add ? reflection.AddString(&message, field, text) : reflection.SetString(&message, field, text);
@@ -80,6 +102,12 @@ inline void fill(google::protobuf::Message& message, Random& rng, int depth) {
           add ? reflection.AddInt32(&message, field, value) : reflection.SetInt32(&message, field, value);
           break;
         }
+        case FieldDescriptor::CPPTYPE_INT64:
+          reflection.SetInt64(&message, field, static_cast<std::int64_t>(rng()));
+          break;
+        case FieldDescriptor::CPPTYPE_UINT32:
+          reflection.SetUInt32(&message, field, static_cast<std::uint32_t>(rng()));
+          break;
         case FieldDescriptor::CPPTYPE_UINT64: reflection.SetUInt64(&message, field, rng()); break;
         case FieldDescriptor::CPPTYPE_DOUBLE: reflection.SetDouble(&message, field, 0.5); break;
         case FieldDescriptor::CPPTYPE_BOOL: reflection.SetBool(&message, field, true); break;

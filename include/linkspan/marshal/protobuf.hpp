@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Envelope and PayloadMarshaller: protobuf messages whose one large bytes field travels as a Chain and is
-// never copied. On the wire it is an ordinary field: peers use plain protobuf and the same .proto file.
-// Not for: messages without a large bytes field; protobuf itself over BufferChainOutputStream does.
-// Cost: encoding costs what protobuf takes for the rest of the message and a few slices; decoding walks over
-// the tags first, and shares the payload, however small. A PayloadMarshaller is two words.
-// Threads: PayloadMarshaller is immutable and may be used on many threads; Envelopes are values.
+// ProtobufMarshaller: protobuf messages whose payloads travel as chains and are never copied, wherever they
+// stand in the message, and whose other large strings are referenced. On the wire all of it is ordinary
+// protobuf: peers use plain protobuf and the same .proto file.
+// Not for: small messages in a hurry on a program's own account; SerializeToArray is as fast.
+// Cost: what protobuf takes for the message without its payloads, a walk over its tags, and a few slices; how
+// much is in docs/ARCHITECTURE.md. A ProtobufMarshaller is two words.
+// Threads: a ProtobufMarshaller is immutable and may be used on many threads; Envelopes are values.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,112 +15,151 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "linkspan/base/result.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/buffer/chain_writer.hpp"
+#include "linkspan/marshal/payloads.hpp"
+#include "linkspan/marshal/protobuf_streams.hpp"
 
 namespace linkspan {
 
-/// A message and its payload. The payload field of `message` itself is always empty; where the field has
-/// presence (`optional`, or a oneof), has_xxx() says whether it was there, as an empty payload does not.
+/// A message and its payloads. A payload field of `message` holds a ticket, so protobuf must not serialise
+/// the message by itself: ProtobufMarshaller::to_message makes a plain one.
+///
+///     envelope.message.add_parts()->set_data(envelope.payloads.add(std::move(chain)));  // on its way out
+///     Chain chain = envelope.payloads.take(envelope.message.parts(0).data());            // when it came in
 template <class M>
 struct Envelope {
-  M message;
-  Chain payload;
+  M message{};
+  Payloads payloads{};
 
-  /// Encoded, give or take the payload field's header: what it counts in ChannelRef::write.
-  [[nodiscard]] std::size_t size_bytes() const { return message.ByteSizeLong() + payload.size(); }
+  /// Encoded, give or take the headers of payload fields: what it counts in ChannelRef::write.
+  [[nodiscard]] std::size_t size_bytes() const { return message.ByteSizeLong() + payloads.size_bytes(); }
 };
 
 struct ProtobufLimits {
-  std::size_t max_message_bytes = std::size_t{64} << 20;  ///< encoded, payload included; 2 GiB at most
+  std::size_t max_message_bytes = std::size_t{64} << 20;  ///< encoded, payloads included; 2 GiB at most
+  std::size_t max_payload_bytes = std::size_t{64} << 20;  ///< all payloads of a message together
+  std::size_t max_payloads = 4096;                        ///< cut out of one message
   int max_depth = 100;                                    ///< of messages and groups inside one another
+};
+
+struct ProtobufOptions {
+  /// The payload fields, in addition to those marked (linkspan.payload) in the .proto file: names joined by
+  /// dots from a field of the message on, such as "parts.data". A map's name means its values,
+  /// [package.name] an extension. A field is payload wherever its message occurs.
+  std::vector<std::string> payload_fields{};
+  /// Values of payload fields below this stay in the message when it is read.
+  std::size_t payload_threshold_bytes = kReferenceThreshold;
+  ProtobufLimits limits{};
+  bool deterministic = false;  ///< maps in the order of their keys
 };
 
 namespace detail {
 
-/// What PayloadMarshaller<M> does for every M.
-class LINKSPAN_API PayloadMarshallerCore {
+/// What ProtobufMarshaller<M> does for every M.
+class LINKSPAN_API ProtobufMarshallerCore {
  public:
-  [[nodiscard]] static Result<PayloadMarshallerCore> create(const google::protobuf::Message& prototype,
-                                                            std::string_view field_name);
-  [[nodiscard]] static Result<PayloadMarshallerCore> create(const google::protobuf::Message& prototype,
-                                                            int field_number);
+  using Message = google::protobuf::Message;
 
-  /// Moves a message into memory that strings can be referenced in for as long as it takes.
-  using Share = std::shared_ptr<google::protobuf::Message> (*)(google::protobuf::Message& message);
-  [[nodiscard]] std::error_code encode(google::protobuf::Message& message, Share share, Chain&& payload,
-                                       ChainWriter& writer) const;
-  [[nodiscard]] std::error_code decode(Chain&& frame, const ProtobufLimits& limits,
-                                       google::protobuf::Message& message, Chain& payload) const;
+  [[nodiscard]] static Result<ProtobufMarshallerCore> create(const Message& prototype,
+                                                             ProtobufOptions&& options);
+
+  /// Moves a message to where its strings can be referenced for as long as it takes.
+  using Share = std::shared_ptr<const Message> (*)(Message& message);
+  [[nodiscard]] Status write(Message& message, Share share, Payloads& payloads, ChainWriter& writer) const;
+  [[nodiscard]] Status write(std::shared_ptr<const Message> message, Payloads& payloads,
+                             ChainWriter& writer) const;
+  [[nodiscard]] Status read(Chain&& bytes, Message& message, Payloads& payloads) const;
 
  private:
   struct Layout;
-  [[nodiscard]] static Result<PayloadMarshallerCore> create(const google::protobuf::Message& prototype,
-                                                            const google::protobuf::FieldDescriptor* field,
-                                                            std::string_view asked_for);
-  explicit PayloadMarshallerCore(std::shared_ptr<const Layout> layout) noexcept;
+  struct Writing;
+  explicit ProtobufMarshallerCore(std::shared_ptr<const Layout> layout) noexcept;
 
   std::shared_ptr<const Layout> layout_;
 };
 
 }  // namespace detail
 
+/// A Marshaller (marshaller.hpp) of Envelope<M>.
 template <std::derived_from<google::protobuf::Message> M>
-class PayloadMarshaller {
+class ProtobufMarshaller {
  public:
-  /// The payload field, by name or number: a field of M itself (not of a message inside), `bytes`, neither
-  /// repeated nor required. Otherwise the error names the field and says what it is instead.
-  [[nodiscard]] static Result<PayloadMarshaller> create(std::string_view field_name) {
-    return wrap(detail::PayloadMarshallerCore::create(M::default_instance(), field_name));
-  }
-  [[nodiscard]] static Result<PayloadMarshaller> create(int field_number) {
-    return wrap(detail::PayloadMarshallerCore::create(M::default_instance(), field_number));
+  using Message = Envelope<M>;
+
+  /// The error names the path that is none of a bytes field, and says what is there.
+  [[nodiscard]] static Result<ProtobufMarshaller> create(ProtobufOptions options = {}) {
+    auto core = detail::ProtobufMarshallerCore::create(M::default_instance(), std::move(options));
+    if (!core) return core.error();
+    return ProtobufMarshaller(std::move(core).value());
   }
 
-  /// Appends the encoded message to `writer` and uses up the envelope. Strings and payload slices of at least
-  /// the writer's threshold are referenced, smaller ones copied. What any protobuf parser makes of the bytes
-  /// is the same message with the field set; and where the payload field has the highest number (extensions
-  /// included), they are byte for byte what protobuf itself would have written.
+  /// Appends the encoded message to `writer` and uses up the envelope. Payload slices and strings of at least
+  /// the writer's threshold are referenced, smaller ones copied. The bytes are those that protobuf would have
+  /// written, had the payloads been strings (maps: with `deterministic`).
   ///
-  /// Errors: invalid_argument, if the message's own payload field holds bytes or a required field is missing,
-  /// and limit_exceeded above 2 GiB, both before anything is written; pool_exhausted, after which the writer
-  /// holds a broken message.
-  [[nodiscard]] std::error_code encode(Envelope<M>&& envelope, ChainWriter& writer) const {
+  /// Errors: invalid_argument, if a required field is missing, or a payload's ticket is not in exactly one
+  /// payload field; limit_exceeded above 2 GiB, both before anything is written; pool_exhausted, after which
+  /// the writer holds a broken message.
+  [[nodiscard]] Status write(Envelope<M>&& envelope, ChainWriter& writer) const {
     constexpr auto share =
-        [](google::protobuf::Message& message) -> std::shared_ptr<google::protobuf::Message> {
-      return std::make_shared<M>(std::move(static_cast<M&>(message)));
+        [](google::protobuf::Message& message) -> std::shared_ptr<const google::protobuf::Message> {
+      return std::make_shared<const M>(std::move(static_cast<M&>(message)));
     };
-    return core_.encode(envelope.message, share, std::move(envelope.payload), writer);
+    return core_.write(envelope.message, share, envelope.payloads, writer);
+  }
+  /// The same for a message that others hold, too, or that lives on an arena (make its shared_ptr own the
+  /// arena: moving a message off one copies it). It must not change until its slices are released.
+  [[nodiscard]] Status write(std::shared_ptr<const M> message, Payloads&& payloads,
+                             ChainWriter& writer) const {
+    return core_.write(std::move(message), payloads, writer);
+  }
+  [[nodiscard]] Status write(std::shared_ptr<const M> message, ChainWriter& writer) const {
+    return write(std::move(message), Payloads(), writer);
   }
 
-  /// Reads one whole message. The payload shares the frame's memory and keeps it alive. If the field occurs
-  /// more than once the last one counts, and unknown fields are kept, as protobuf has it.
+  /// Reads one whole message. Payloads share the memory of `bytes` and keep it alive. As protobuf has it, the
+  /// last of several values of a field counts (an earlier payload stays in Envelope::payloads all the same),
+  /// and unknown fields are kept.
   ///
-  /// Errors: truncated (the frame ends inside a field), malformed, limit_exceeded. Lengths are checked
-  /// against the bytes that are there before protobuf sees them: nothing is allocated because a length says
-  /// so.
-  [[nodiscard]] Result<Envelope<M>, std::error_code> decode(Chain&& frame,
-                                                            const ProtobufLimits& limits = {}) const {
-    Result<Envelope<M>, std::error_code> result{Envelope<M>()};
+  /// Errors: truncated (ends inside a field), malformed, limit_exceeded, with the field's path and the offset
+  /// where it is known. Lengths are checked against the bytes that are there before protobuf sees them:
+  /// nothing is allocated because a length says so.
+  [[nodiscard]] Result<Envelope<M>> read(Chain&& bytes) const {
+    Result<Envelope<M>> result{Envelope<M>()};
     Envelope<M>& envelope = result.value();
-    const std::error_code error = core_.decode(std::move(frame), limits, envelope.message, envelope.payload);
-    if (error) result = error;
+    Status status = core_.read(std::move(bytes), envelope.message, envelope.payloads);
+    if (!status) return status.error();
     return result;
   }
 
- private:
-  explicit PayloadMarshaller(detail::PayloadMarshallerCore&& core) noexcept : core_(std::move(core)) {}
-  static Result<PayloadMarshaller> wrap(Result<detail::PayloadMarshallerCore>&& core) {
-    if (!core) return core.error();
-    return PayloadMarshaller(std::move(core).value());
+  /// A plain message, payloads copied into its strings (CopyPlace::marshal).
+  [[nodiscard]] Result<M> to_message(Envelope<M>&& envelope) const {
+    ChainWriter writer(heap_allocator());
+    if (const Status status = write(std::move(envelope), writer); !status) return status.error();
+    const Chain bytes = writer.take();
+    count_copied(bytes.size(), CopyPlace::marshal);
+    Result<M> result{M()};
+    BufferChainInputStream stream(bytes);
+    if (!result.value().ParseFromZeroCopyStream(&stream)) {
+      return Error(errc::malformed, "protobuf does not read what was written");
+    }
+    return result;
   }
 
-  detail::PayloadMarshallerCore core_;
+  [[nodiscard]] std::size_t size_hint(const Envelope<M>& envelope) const { return envelope.size_bytes(); }
+  [[nodiscard]] std::string_view name() const { return M::descriptor()->full_name(); }
+
+ private:
+  explicit ProtobufMarshaller(detail::ProtobufMarshallerCore&& core) noexcept : core_(std::move(core)) {}
+
+  detail::ProtobufMarshallerCore core_;
 };
 
 }  // namespace linkspan

@@ -2,8 +2,8 @@
 // Copyright The Linkspan authors
 //
 // protobuf's ZeroCopyOutputStream and ZeroCopyInputStream over ChainWriter and Chain.
-// Not for: messages with a large bytes field; PayloadMarshaller (protobuf.hpp) spares those the copy that
-// protobuf makes when it parses.
+// Not for: messages with large bytes fields; ProtobufMarshaller (protobuf.hpp) spares those the copies that
+// protobuf makes when it parses, and of repeated fields and maps when it serialises.
 // Cost: writing hands out windows of the writer's block, which rejoin as one slice; reading copies nothing.
 // Threads: none; a stream belongs to one thread.
 #pragma once

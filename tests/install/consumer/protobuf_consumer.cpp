@@ -11,20 +11,23 @@
 
 int main() {
   using google::protobuf::BytesValue;
-  const auto marshaller = linkspan::PayloadMarshaller<BytesValue>::create("value").value_or_throw();
+  linkspan::ProtobufOptions options;
+  options.payload_fields = {"value"};
+  const auto marshaller = linkspan::ProtobufMarshaller<BytesValue>::create(options).value_or_throw();
   const std::string payload(100'000, 'p');
 
   linkspan::ChainWriter writer(linkspan::heap_allocator());
   linkspan::Envelope<BytesValue> sent;
-  sent.payload.append(linkspan::Slice::immortal(payload));
-  if (marshaller.encode(std::move(sent), writer)) return 1;
+  sent.message.set_value(sent.payloads.add(linkspan::Chain(linkspan::Slice::immortal(payload))));
+  if (!marshaller.write(std::move(sent), writer)) return 1;
   linkspan::Chain encoded = writer.take();
 
   BytesValue parsed;
   if (!parsed.ParseFromString(encoded.to_string()) || parsed.value() != payload) return 2;
-  const auto received = marshaller.decode(std::move(encoded));
-  if (!received || received.value().payload != payload) return 3;
-  if (received.value().payload.front().view().data() != payload.data()) return 4;
-  std::printf("linkspan-protobuf: %zu bytes\n", received.value().payload.size());
+  auto received = marshaller.read(std::move(encoded));
+  if (!received) return 3;
+  const linkspan::Chain value = received.value().payloads.take(received.value().message.value());
+  if (value != payload || value.front().view().data() != payload.data()) return 4;
+  std::printf("linkspan-protobuf: %zu bytes\n", value.size());
   return 0;
 }

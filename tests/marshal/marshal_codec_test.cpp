@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
-#include "linkspan/marshal/protobuf_codec.hpp"
+#include "linkspan/marshal/marshaller.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,6 +10,7 @@
 
 #include "linkspan/channel/embedded_channel.hpp"
 #include "linkspan/codec/length_prefix_codec.hpp"
+#include "linkspan/marshal/protobuf.hpp"
 #include "record.pb.h"
 
 using namespace linkspan;
@@ -17,7 +18,7 @@ using linkspan::test::Record;
 
 namespace {
 
-using Records = ProtobufCodec<Record>;
+using Records = MarshalCodec<ProtobufMarshaller<Record>>;
 
 /// What the last handler has seen; outlives it, as a channel that closes destroys its handlers.
 struct Seen {
@@ -42,13 +43,17 @@ class Recorder final : public Service<Envelope<Record>> {
   Seen& seen_;
 };
 
+ProtobufMarshaller<Record> records() {
+  ProtobufOptions options;
+  options.payload_fields = {"data"};
+  return ProtobufMarshaller<Record>::create(std::move(options)).value_or_throw();
+}
+
 struct Fixture {
-  explicit Fixture(ChainWriterOptions writing = {}) {
-    REQUIRE(channel.pipeline().append(
-        std::make_unique<LengthPrefixCodec>(),
-        std::make_unique<Records>(PayloadMarshaller<Record>::create("data").value_or_throw(),
-                                  ProtobufLimits(), writing),
-        std::make_unique<Recorder>(seen)));
+  explicit Fixture(const MarshalCodecOptions& options = {}) {
+    REQUIRE(channel.pipeline().append(std::make_unique<LengthPrefixCodec>(),
+                                      std::make_unique<Records>(records(), options),
+                                      std::make_unique<Recorder>(seen)));
     channel.open();
   }
 
@@ -59,7 +64,7 @@ struct Fixture {
 Envelope<Record> envelope(std::string_view name, std::string_view payload) {
   Envelope<Record> made;
   made.message.set_name(std::string(name));
-  made.payload.append(Slice::immortal(payload));
+  made.message.set_data(made.payloads.add(Chain(Slice::immortal(payload))));
   return made;
 }
 
@@ -79,18 +84,22 @@ TEST_CASE("envelopes go through a pipeline and come back, large payloads without
   }
   CHECK(scope.copied().total() == 0);
   REQUIRE(receiver.seen.envelopes.size() == 2);
-  CHECK(receiver.seen.envelopes[0].message.name() == "large");
-  CHECK(receiver.seen.envelopes[0].payload == payload);
-  CHECK(receiver.seen.envelopes[0].payload.front().view().data() == payload.data());
+  Envelope<Record>& large = receiver.seen.envelopes[0];
+  CHECK(large.message.name() == "large");
+  CHECK(large.size_bytes() == payload.size() + 7 + Payloads::kTicketBytes + 3);
+  const Chain received = large.payloads.take(large.message.data());
+  CHECK(received == payload);
+  CHECK(received.front().view().data() == payload.data());
   CHECK(receiver.seen.envelopes[1].message.name() == "none");
-  CHECK(receiver.seen.envelopes[1].payload.empty());
-  CHECK(receiver.seen.envelopes[0].size_bytes() == payload.size() + 7);
+  CHECK(receiver.seen.envelopes[1].message.data().empty());
 }
 
 TEST_CASE("the size from which on a codec references is an option") {
   const std::string payload(1000, 'p');
   for (const std::size_t threshold : {1000UL, 1001UL}) {
-    Fixture sender({.reference_threshold_bytes = threshold});
+    MarshalCodecOptions options;
+    options.writing.reference_threshold_bytes = threshold;
+    Fixture sender(options);
     const CopyScope scope;
     sender.channel.write(envelope("", payload));
     CHECK(scope.copied()[CopyPlace::below_threshold] == (threshold > payload.size() ? payload.size() : 0));
@@ -99,20 +108,33 @@ TEST_CASE("the size from which on a codec references is an option") {
   }
 }
 
-TEST_CASE("a frame that is no message is an error that names the type, and closes the channel") {
+TEST_CASE(
+    "a frame that is no message is an error that names type, field and offset, and closes the channel") {
   Fixture fixture;
-  fixture.channel.receive(std::string_view("\0\0\0\1\x07", 5));
-  CHECK(fixture.seen.error == errc::malformed);
-  CHECK(fixture.seen.detail == "cannot decode a linkspan.test.Record");
-  CHECK(fixture.seen.closed == errc::malformed);
+  fixture.channel.receive(std::string_view("\0\0\0\3\x12\x05\x0a", 7));
+  CHECK(fixture.seen.error == errc::truncated);
+  CHECK(fixture.seen.detail ==
+        "cannot read a linkspan.test.Record: field 'meta' ends in the middle of a field (offset 2)");
+  CHECK(fixture.seen.closed == errc::truncated);
 }
 
-TEST_CASE("an envelope that cannot be encoded is an error that names the type, and nothing is sent") {
+TEST_CASE("an envelope that cannot be written is an error that names the type, and nothing is sent") {
   Fixture fixture;
   Envelope<Record> wrong = envelope("wrong", "payload");
-  wrong.message.set_data("also here");
+  wrong.message.set_data("something else");
   fixture.channel.write(std::move(wrong));
   CHECK(fixture.seen.error == errc::invalid_argument);
-  CHECK(fixture.seen.detail == "cannot encode a linkspan.test.Record");
+  CHECK(fixture.seen.detail ==
+        "cannot write a linkspan.test.Record: a payload's ticket is in no payload field");
+  CHECK(fixture.channel.take_sent().empty());
+}
+
+TEST_CASE("a message above the limit is an error that names the limit, and nothing is sent") {
+  MarshalCodecOptions options;
+  options.max_message_bytes = 1000;
+  Fixture fixture(options);
+  fixture.channel.write(envelope("", std::string(2000, 'p')));
+  CHECK(fixture.seen.error == errc::limit_exceeded);
+  CHECK(fixture.seen.detail.ends_with("bytes are more than max_message_bytes = 1000"));
   CHECK(fixture.channel.take_sent().empty());
 }
