@@ -38,6 +38,14 @@ PIPELINE_BOUNDS = (
     Bound("linkspan", "instructions", "at most", 1.15, "virtual calls", {"handlers": 16}),
 )
 
+MARSHAL_BOUNDS = (
+    Bound("linkspan", "cpu time", "at most", 1 / 50, "one copy",
+          {"direction": "out", "bytes": 1 << 20, "summed": "no"}),
+    Bound("linkspan", "cpu time", "at most", 1 / 20, "one copy",
+          {"direction": "in", "bytes": 1 << 20, "summed": "no"}),
+    Bound("linkspan", "cpu time", "at most", 1.1, "one copy", {"direction": "out", "bytes": 0}),
+)
+
 BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
@@ -47,6 +55,9 @@ BENCHMARKS = (
     Benchmark("slice", "views of memory: wrapping against copying, and sharing on 1 to 28 threads",
               "linkspan", ("linkspan", "linkspan adopt", "linkspan immortal", "linkspan copy",
                            "copy into a buffer", "shared_ptr"), one_core=False),
+    Benchmark("marshal", "protobuf messages with a data buffer, out and in: by reference and copied",
+              "one copy", ("linkspan", "one copy", "two copies", "linkspan into an array"),
+              bounds=MARSHAL_BOUNDS),
     Benchmark("pipeline", "what a message pays for 0 to 16 handlers on its way",
               "virtual calls", ("virtual calls", "linkspan", "linkspan, aside", "Netty"),
               programs=("pipeline", "pipeline-netty"), needs=("PipelineNetty.class",),
