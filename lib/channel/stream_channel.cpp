@@ -87,7 +87,9 @@ void StreamChannel::on_open() {
       std::visit([&](auto& what) { stream_write(std::move(what), std::move(write.done)); }, write.what);
     }
     if (connecting->shut_down) stream_.shutdown_write();
-    if (connecting->close_deadline) stream_.close(*connecting->close_deadline);
+    if (connecting->close_deadline) {
+      stream_.close(std::max(connecting->close_at - loop().now(), Duration::zero()));
+    }
   }
   report_open();
   if (connecting != nullptr && connecting->setup.done) run([&] { connecting->setup.done({}); });
@@ -103,11 +105,13 @@ void StreamChannel::on_closed(std::error_code error, Chain&&) {
   begin_closed();
   std::error_code failure = error;
   if (connecting->given_up) {
-    failure = make_error_code(errc::cancelled);
+    failure = make_error_code(connecting->late ? errc::timed_out : errc::cancelled);
     if (connecting->close_deadline) error = {};  // close() is no error
+    if (connecting->late) error = failure;
   }
   if (reason()) failure = reason();
   for (Connecting::Write& write : connecting->writes) {
+    write.what = Chain();  // memory, files and descriptors go first
     if (write.done) write.done(failure);
   }
   report_closed(error);
@@ -192,8 +196,14 @@ void StreamChannel::do_close(Duration deadline) {
     return;
   }
   connecting_->shut_down = true;
-  connecting_->close_deadline = deadline;
-  if (connecting_->writes.empty()) do_abort();
+  connecting_->close_deadline.emplace(loop(), [this] {
+    connecting_->late = true;
+    do_abort();
+  });
+  if (connecting_->writes.empty()) return do_abort();
+  const TimePoint now = loop().now();
+  connecting_->close_at = deadline < TimePoint::max() - now ? now + deadline : TimePoint::max();
+  connecting_->close_deadline->start(deadline);
 }
 
 void StreamChannel::do_abort() {

@@ -19,6 +19,7 @@
 #include "linkspan/base/ring_queue.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/client.hpp"
+#include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/resolution.hpp"
 #include "linkspan/transport/socket.hpp"
 #include "linkspan/transport/stream.hpp"
@@ -56,7 +57,9 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
     ConnectSetup setup;
     std::unique_ptr<Resolution> resolution;  // while there is no stream
     bool given_up = false;                   // closed or aborted meanwhile
-    std::optional<Duration> close_deadline;  // close() is to follow the queued writes
+    std::optional<Timer> close_deadline;     // close() is to follow the queued writes, until then
+    TimePoint close_at;
+    bool late = false;  // it has passed
 
     // Written meanwhile; the attempts do not see it.
     struct Write {

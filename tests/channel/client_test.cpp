@@ -234,6 +234,23 @@ TEST_CASE("close while connecting sends what was written before it closes") {
   });
 }
 
+TEST_CASE("close while connecting drops what is not sent by its deadline") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    const Silent silent;
+    Mailbox mailbox;
+    ChannelOptions options;
+    options.stream.connect_timeout = std::chrono::hours(1);
+    const Client client(loops, reporting(mailbox), options);
+    CHECK(loops.next().post([&] {
+      const ChannelRef ref = client.connect(silent.endpoint(), telling(mailbox));
+      ref.write(std::string("never"), told(mailbox));
+      ref.close(std::chrono::milliseconds(1));
+    }));
+    CHECK(mailbox.wait(3) ==
+          Words{"write deadline passed", "inactive deadline passed", "connect deadline passed"});
+  });
+}
+
 TEST_CASE("an initializer that fails ends the attempt with its error") {
   on_every_transport(1, [](LoopGroup& loops) {
     const Silent silent;
