@@ -94,9 +94,11 @@ void HeldWrites::sweep_cancelled() {
 void HeldWrites::fail(std::error_code error) {
   // Completions that write again get their answer from the channel, which is closed.
   while (!writes_.empty()) {
-    const std::unique_ptr<HeldWrite> write = take(0);
+    std::unique_ptr<HeldWrite> write = take(0);
     const std::error_code reason = write->token_.start() ? error : make_error_code(errc::cancelled);
-    if (write->done_) channel_.run([&] { write->done_(reason); });
+    WriteDone done = std::move(write->done_);
+    write.reset();  // its memory goes first
+    if (done) channel_.run([&] { done(reason); });
   }
   deadline_.cancel();
 }
@@ -163,6 +165,15 @@ void Channel::hold(Admission admission, std::unique_ptr<detail::HeldWrite> write
   if (!held_) return;
   update_writable();
   loop_.defer(*this);
+}
+
+void Channel::flush(WriteDone done) {
+  if (held_) {
+    hold(Admission::wait, make_held(detail::FlushMark(), std::move(done), {}));
+  } else {
+    complete(std::move(done));
+  }
+  flush();
 }
 
 void Channel::start_held(bool all) {

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -138,6 +140,45 @@ TEST_CASE("descriptors travel between the handlers of two channels, before the b
     channel.write(WithDescriptors{Chain(Slice::copy("x")), std::move(sockets)});  // the server closes it
     CHECK(mailbox.wait(2) == std::vector<std::string>{"descriptors 1 at end", "read x"});
     channel.abort();
+  });
+}
+
+TEST_CASE("descriptors that are written before the connection is open are sent when it is, or closed") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    Mailbox mailbox;
+    ServerOptions options;
+    options.endpoint = unix_endpoint();
+    options.channel.stream.receive_descriptors = 4;
+    options.initializer = [&](Channel& channel) {
+      return channel.pipeline().append(std::make_unique<HearDescriptors>(mailbox));
+    };
+    std::optional<Server> server(Server::start(loops, options).value_or_throw());
+    const auto write_early = [&](const std::string& name) {
+      CHECK(loops.next().post([&, name] {
+        const Client client(loops,
+                            [](Channel& channel) { return channel.pipeline().append<SendDescriptor>(); });
+        const ChannelRef channel = client.connect(options.endpoint);
+        int ends[2];
+        CHECK(::pipe2(ends, O_CLOEXEC) == 0);
+        std::vector<Socket> sockets;
+        sockets.emplace_back(ends[0]);
+        ::close(ends[1]);  // the reading end is at its end
+        CHECK(channel.here()->active() == false);
+        channel.write(WithDescriptors{Chain(Slice::copy("early")), std::move(sockets)},
+                      [&, name, read_end = ends[0]](std::error_code error) {
+                        const bool closed = ::fcntl(read_end, F_GETFD) < 0;
+                        mailbox.put(name + (error ? " failed" : " sent") + (closed ? ", closed" : ""));
+                      });
+        channel.close();
+      }));
+    };
+    write_early("first");
+    std::vector<std::string> words = mailbox.wait(3);
+    std::sort(words.begin(), words.end());
+    CHECK(words == std::vector<std::string>{"descriptors 1 at end", "first sent, closed", "read early"});
+    server.reset();
+    write_early("second");
+    CHECK(mailbox.wait(4).back() == "second failed, closed");
   });
 }
 

@@ -210,6 +210,63 @@ TEST_CASE("a cancellable write waits while the channel is not writable, and give
   CHECK(channel.take_sent().size() == 150);
 }
 
+TEST_CASE("a write that waits gives its memory back before it completes, however it ends") {
+  Completions done;
+  PendingLimits limits;
+  limits.max_wait = std::chrono::milliseconds(1);
+  EmbeddedChannel channel(kMarks, true, limits);
+  channel.open();
+  channel.write(bytes(150), done(1));
+  const auto owner = std::make_shared<int>();
+  long owners = 0;
+  static const char content[] = "borrowed";
+  const WriteToken token =
+      channel.write_cancellable(Chain(Slice::borrow(std::as_bytes(std::span(content, 8)), [owner] {})),
+                                [&](std::error_code) { owners = owner.use_count(); });
+  owners = 9;
+  SUBCASE("cancelled") {
+    CHECK(token.cancel());
+  }
+  SUBCASE("late") {
+    while (owners == 9) channel.tick();
+  }
+  SUBCASE("broken") {
+    channel.break_connection(connection_lost(104));
+  }
+  SUBCASE("refused") {
+    channel.abort();
+  }
+  channel.tick();
+  CHECK(owners == 1);
+}
+
+TEST_CASE("a flush completes when what was written before it is sent, also what waits") {
+  Completions done;
+  EmbeddedChannel channel(kMarks);
+  channel.open();
+  channel.flush(done(1));
+  CHECK(done.results.empty());
+  CHECK(channel.take_sent().empty());
+  REQUIRE(done.results.size() == 1);
+  channel.write(bytes(150), done(2));
+  channel.write_cancellable(bytes(10), done(3));
+  channel.flush(done(4));
+  channel.write(bytes(1), done(5));
+  CHECK(channel.take_sent().size() == 150);
+  CHECK(done.results.size() == 2);
+  CHECK(channel.take_sent().size() == 11);
+  REQUIRE(done.results.size() == 5);
+  for (int i = 0; i < 5; ++i) CHECK(done.results[i] == std::pair(i + 1, std::error_code()));
+  channel.abort();
+  channel.flush(done(6));
+  channel.tick();
+  channel.flush(done(7));
+  channel.tick();
+  REQUIRE(done.results.size() == 7);
+  CHECK(done.results[5].second);
+  CHECK(done.results[6].second == errc::cancelled);
+}
+
 TEST_CASE("a write is cancelled on its way from another thread, or when the channel is closed") {
   Completions done;
   EmbeddedChannel channel(kMarks);

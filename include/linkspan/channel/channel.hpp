@@ -91,6 +91,8 @@ class LINKSPAN_API Channel : private DeferredTask {
 
   /// Starts sending what is queued now, instead of at the end of the tick.
   void flush();
+  /// The same; `done` is called when the kernel has accepted all that was written before, also what waits.
+  void flush(WriteDone done);
   /// Ends the sending side after what is queued; reading goes on.
   void shutdown_write();
   /// Reads no more, sends what is queued, and closes; what is not sent by the deadline is dropped. Again: no
@@ -227,6 +229,7 @@ class LINKSPAN_API Channel : private DeferredTask {
     });
     if (done) complete(std::move(done), begin);
   }
+  void start_write(detail::FlushMark&&, WriteDone done) { complete(std::move(done)); }
   void start_write(FileRange&& range, WriteDone done);
   void start_write(WithDescriptors&& message, WriteDone done);
   [[nodiscard]] bool may_send() noexcept;

@@ -81,6 +81,11 @@ class LINKSPAN_API HeldWrite {
 template <class T>
 class HeldWriteOf;
 
+/// Waits among the writes for its turn, and is nothing.
+struct FlushMark {
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return 0; }
+};
+
 /// The writes that wait in front of one channel's pipeline, in order. Loop's thread.
 class HeldWrites {
  public:

@@ -151,8 +151,10 @@ auto async_read_until(const AsyncChannel<Chain, Out>& channel, std::string delim
 }
 
 /// Writes a message; completes when the kernel has accepted it and what was written before, so who waits for
-/// it is held back by a peer that does not read. One that ends early is sent all the same, unless it had not
-/// begun. Handler: void(std::error_code).
+/// it is held back by a peer that does not read. With a timeout, a stop token or a cancellation slot it is a
+/// Channel::write_cancellable: until the end of the tick, and while the channel is not writable, it waits in
+/// front of the pipeline, as PendingLimits allow, and one that ends early meanwhile is not sent. Later it is
+/// sent all the same. Handler: void(std::error_code).
 template <class In, class Out, class Token>
 auto async_write(const AsyncChannel<In, Out>& channel, std::type_identity_t<Out>&& message,
                  AsyncOptions options, Token&& token) {
@@ -173,10 +175,7 @@ template <class In, class Out, class Token>
 auto async_flush(const AsyncChannel<In, Out>& channel, AsyncOptions options, Token&& token) {
   auto start = [inbox =
                     channel.inbox()](const std::shared_ptr<detail::OperationOf<std::error_code>>& operation) {
-    Channel* there = inbox->channel();
-    auto* handler = there == nullptr ? nullptr : there->pipeline().template find<InboxHandler<In, Out>>();
-    if (handler == nullptr) return operation->end_with(make_error_code(errc::cancelled));
-    inbox->flush(operation, *handler);
+    inbox->flush(operation);
   };
   return detail::initiate<std::error_code>(channel.loop(), std::move(options), std::move(start),
                                            std::forward<Token>(token));

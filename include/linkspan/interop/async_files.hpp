@@ -40,6 +40,75 @@ auto async_open(EventLoop& loop, std::string path, OpenMode mode, Token&& token)
   return async_open(loop, std::move(path), mode, AsyncOptions(), std::forward<Token>(token));
 }
 
+namespace detail {
+
+/// One without a result: `begin` is called with the loop's files and a completion.
+template <class Begin, class Token>
+auto path_operation(EventLoop& loop, AsyncOptions options, Begin begin, Token&& token) {
+  auto start = [begin = std::move(begin)](const auto& operation) mutable {
+    operation->result_is_certain();
+    begin(operation->loop().files(), [operation](const Status& status) {
+      operation->end_with(status ? std::error_code() : status.error().code);
+    });
+  };
+  return initiate<std::error_code>(loop, std::move(options), std::move(start), std::forward<Token>(token));
+}
+
+}  // namespace detail
+
+/// AsyncFiles::rename. Handler: void(std::error_code).
+template <class Token>
+auto async_rename(EventLoop& loop, std::string from, std::string to, AsyncOptions options, Token&& token) {
+  auto begin = [from = std::move(from), to = std::move(to)](AsyncFiles& files,
+                                                            AsyncFiles::Done done) mutable {
+    files.rename(std::move(from), std::move(to), std::move(done));
+  };
+  return detail::path_operation(loop, std::move(options), std::move(begin), std::forward<Token>(token));
+}
+template <class Token>
+auto async_rename(EventLoop& loop, std::string from, std::string to, Token&& token) {
+  return async_rename(loop, std::move(from), std::move(to), AsyncOptions(), std::forward<Token>(token));
+}
+
+/// AsyncFiles::remove. Handler: void(std::error_code).
+template <class Token>
+auto async_remove(EventLoop& loop, std::string path, AsyncOptions options, Token&& token) {
+  auto begin = [path = std::move(path)](AsyncFiles& files, AsyncFiles::Done done) mutable {
+    files.remove(std::move(path), std::move(done));
+  };
+  return detail::path_operation(loop, std::move(options), std::move(begin), std::forward<Token>(token));
+}
+template <class Token>
+auto async_remove(EventLoop& loop, std::string path, Token&& token) {
+  return async_remove(loop, std::move(path), AsyncOptions(), std::forward<Token>(token));
+}
+
+/// AsyncFiles::create_directories. Handler: void(std::error_code).
+template <class Token>
+auto async_create_directories(EventLoop& loop, std::string path, AsyncOptions options, Token&& token) {
+  auto begin = [path = std::move(path)](AsyncFiles& files, AsyncFiles::Done done) mutable {
+    files.create_directories(std::move(path), std::move(done));
+  };
+  return detail::path_operation(loop, std::move(options), std::move(begin), std::forward<Token>(token));
+}
+template <class Token>
+auto async_create_directories(EventLoop& loop, std::string path, Token&& token) {
+  return async_create_directories(loop, std::move(path), AsyncOptions(), std::forward<Token>(token));
+}
+
+/// AsyncFiles::sync_directory. Handler: void(std::error_code).
+template <class Token>
+auto async_sync_directory(EventLoop& loop, std::string path, AsyncOptions options, Token&& token) {
+  auto begin = [path = std::move(path)](AsyncFiles& files, AsyncFiles::Done done) mutable {
+    files.sync_directory(std::move(path), std::move(done));
+  };
+  return detail::path_operation(loop, std::move(options), std::move(begin), std::forward<Token>(token));
+}
+template <class Token>
+auto async_sync_directory(EventLoop& loop, std::string path, Token&& token) {
+  return async_sync_directory(loop, std::move(path), AsyncOptions(), std::forward<Token>(token));
+}
+
 /// AsyncFile::read. Handler: void(std::error_code, Block, std::size_t): the block comes back with so many
 /// bytes at its front; empty after an early end.
 template <class Token>

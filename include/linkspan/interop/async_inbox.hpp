@@ -146,14 +146,16 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
   void write(const std::shared_ptr<PlainOperation>& operation, Out&& message) {
     if (channel_ == nullptr) return operation->end_with(gone());
     operation->result_is_certain();
-    channel_->write(std::move(message), [operation](std::error_code error) { operation->end_with(error); });
+    WriteDone done = [operation](std::error_code error) { operation->end_with(error); };
+    if (!operation->may_end_early()) return channel_->write(std::move(message), std::move(done));
+    WriteToken token = channel_->write_cancellable(std::move(message), std::move(done));
+    operation->when_abandoned([token = std::move(token)] { static_cast<void>(token.cancel()); });
   }
 
-  template <class Handler>
-  void flush(const std::shared_ptr<PlainOperation>& operation, Handler& handler) {
+  void flush(const std::shared_ptr<PlainOperation>& operation) {
+    if (channel_ == nullptr) return operation->end_with(make_error_code(errc::cancelled));
     operation->result_is_certain();
-    handler.complete_when_sent([operation](std::error_code error) { operation->end_with(error); });
-    channel_->flush();
+    channel_->flush([operation](std::error_code error) { operation->end_with(error); });
   }
 
   /// Closes, or lets the handlers finish first, and completes when the channel is closed.
@@ -291,8 +293,6 @@ class InboxHandler final : public Service<In, Out> {
   void on_removed() override {
     if (inbox_->channel() != nullptr) inbox_->closed(make_error_code(errc::cancelled));
   }
-
-  void complete_when_sent(WriteDone done) { this->complete_write(std::move(done)); }
 
  private:
   std::shared_ptr<detail::Inbox<In, Out>> inbox_;

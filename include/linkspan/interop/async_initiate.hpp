@@ -81,6 +81,7 @@ class HandledOperation final : public OperationOf<Failure, Values...> {
   void listen_for_cancellation() {
     auto slot = asio::get_associated_cancellation_slot(*handler_);
     if (!slot.is_connected()) return;
+    this->listens();
     slot.assign([weak = this->weak_from_this()](asio::cancellation_type) {
       const std::shared_ptr<Operation> operation = weak.lock();
       if (operation == nullptr) return;
@@ -172,8 +173,10 @@ class Launch {
 
 template <class Failure, class... Values>
 struct Initiate {
+  EventLoop* loop;
+
   template <class Handler, class Start>
-  void operator()(Handler&& handler, EventLoop* loop, AsyncOptions options, Start start) const {
+  void operator()(Handler&& handler, AsyncOptions options, Start start) const {
     using Op = HandledOperation<std::decay_t<Handler>, Failure, Values...>;
     AsioCompanion& companion = AsioCompanion::of(*loop);
     // By value: what else it may be a reference to is the caller's.
@@ -195,7 +198,7 @@ struct Initiate {
 /// has ended by then.
 template <class Failure, class... Values, class Start, class Token>
 auto initiate(EventLoop& loop, AsyncOptions options, Start start, Token&& token) {
-  return asio::async_initiate<Token, void(Failure, Values...)>(Initiate<Failure, Values...>{}, token, &loop,
+  return asio::async_initiate<Token, void(Failure, Values...)>(Initiate<Failure, Values...>{&loop}, token,
                                                                std::move(options), std::move(start));
 }
 

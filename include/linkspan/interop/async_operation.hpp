@@ -107,8 +107,14 @@ class LINKSPAN_API Operation : public ReadyWork, public std::enable_shared_from_
   /// The result comes even when the loop stops, and is waited for.
   void result_is_certain() noexcept { certain_ = true; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
+  /// Somebody may ask it to, before the loop ends.
+  [[nodiscard]] bool may_end_early() const noexcept {
+    return listens_ || options_.timeout != Duration::max() || options_.stop.stop_possible();
+  }
 
  protected:
+  /// A signal may ask it to end early.
+  void listens() noexcept { listens_ = true; }
   /// The result is stored: completes at the end of the tick.
   void end(std::error_code error) noexcept;
   [[nodiscard]] std::error_code error() const noexcept { return error_; }
@@ -139,6 +145,7 @@ class LINKSPAN_API Operation : public ReadyWork, public std::enable_shared_from_
   bool begun_ = false;
   bool ended_ = false;
   bool certain_ = false;
+  bool listens_ = false;
 };
 
 }  // namespace detail

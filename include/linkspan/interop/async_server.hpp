@@ -247,4 +247,40 @@ template <class In = Packet, class Out = In>
   return made;
 }
 
+/// Client::connect, to the same targets, for channels whose handlers are a callback's. Completes on `loop`,
+/// which may be another one than the channel's. One that ends early aborts the attempt. Handler:
+/// void(std::error_code, ChannelRef).
+template <class Target, class Token>
+auto async_connect(EventLoop& loop, const Client& client, Target target, AsyncOptions options,
+                   Token&& token) {
+  auto start = [client, target = std::move(target)](const auto& operation) {
+    struct Outcome {
+      ChannelRef channel;
+      std::error_code error;
+    };
+    auto outcome = std::make_shared<Outcome>();
+    auto finish = [outcome, operation] {
+      operation->end_with(outcome->error, outcome->error ? ChannelRef() : outcome->channel);
+    };
+    EventLoop::PreparedTask finish_there(finish);
+    auto done = [outcome, finish, &loop = operation->loop(),
+                 finish_there = std::move(finish_there)](std::error_code error) mutable {
+      outcome->error = error;
+      if (loop.in_loop_thread()) {
+        finish();
+      } else {
+        std::move(finish_there).post(loop);
+      }
+    };
+    outcome->channel = client.connect(target, std::move(done));
+    operation->when_abandoned([outcome] { outcome->channel.abort(); });
+  };
+  return detail::initiate<std::error_code, ChannelRef>(loop, std::move(options), std::move(start),
+                                                       std::forward<Token>(token));
+}
+template <class Target, class Token>
+auto async_connect(EventLoop& loop, const Client& client, Target target, Token&& token) {
+  return async_connect(loop, client, std::move(target), AsyncOptions(), std::forward<Token>(token));
+}
+
 }  // namespace linkspan
