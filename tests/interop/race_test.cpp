@@ -46,7 +46,7 @@ using Start = std::function<void(int number, const Early& early, std::function<v
 // Begins operations in batches; a thread asks each to stop, or the loop does by its signal, while it runs.
 // Returns how many were cancelled.
 int race(TestLoop& test, bool by_token, const Start& start, int races = kRaces, int batch = kBatch) {
-  std::mt19937 random(7);
+  std::mt19937 generator(7);
   int cancelled = 0;
   for (int first = 0; first < races; first += batch) {
     const auto size = static_cast<std::size_t>(batch);
@@ -75,7 +75,7 @@ int race(TestLoop& test, bool by_token, const Start& start, int races = kRaces, 
       });
     }
     for (int i = 0; i < batch && !by_token; ++i) {
-      if (random() % 64 == 0) test.turn();
+      if (generator() % 64 == 0) test.turn();
       signals[i].emit(asio::cancellation_type::terminal);
     }
     CHECK(test.run_until([&] { return completed >= batch; }));
