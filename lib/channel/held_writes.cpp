@@ -171,7 +171,7 @@ void Channel::flush(WriteDone done) {
   if (held_) {
     hold(Admission::wait, make_held(detail::FlushMark(), std::move(done), {}));
   } else {
-    complete(std::move(done));
+    complete(std::move(done), write_position());
   }
   flush();
 }

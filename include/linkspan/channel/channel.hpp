@@ -229,7 +229,7 @@ class LINKSPAN_API Channel : private DeferredTask {
     });
     if (done) complete(std::move(done), begin);
   }
-  void start_write(detail::FlushMark&&, WriteDone done) { complete(std::move(done)); }
+  void start_write(detail::FlushMark&&, WriteDone done) { complete(std::move(done), write_position()); }
   void start_write(FileRange&& range, WriteDone done);
   void start_write(WithDescriptors&& message, WriteDone done);
   [[nodiscard]] bool may_send() noexcept;
