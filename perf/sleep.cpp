@@ -3,6 +3,8 @@
 //
 // Waits that are due at once, each begun by the end of the one before: async_sleep, Asio's steady_timer on a
 // LoopExecutor, which Asio waits for on a thread of its own, and the same timer on an io_context.
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>

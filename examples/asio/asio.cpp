@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 //
 // An echo service inside a program that runs an asio::io_context.
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <csignal>

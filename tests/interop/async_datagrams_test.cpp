@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Coroutines and completion tokens on datagram channels.
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <doctest/doctest.h>
 
 #include <asio.hpp>

@@ -5,6 +5,8 @@
 // the build, a guest of an io_context, and a host of a simulated network.
 #pragma once
 
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <doctest/doctest.h>
 
 #include <asio/io_context.hpp>

@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Operations with each kind of token, and coroutines whose scope or loop ends while they wait in one.
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 

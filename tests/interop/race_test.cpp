@@ -4,6 +4,8 @@
 // Operations that end early while their result comes, thousands of times on each kind of loop: asked by a
 // stop token on another thread, or by a cancellation slot on the loop. Each completes exactly once, and what
 // it says is what happened.
+#include <version>  // the first: what Asio finds in the standard library depends on it
+
 #include <doctest/doctest.h>
 
 #include <asio.hpp>

@@ -120,6 +120,20 @@ def asio_only_at_home(path, text):
             yield line, f"includes {target} outside interop and lib/transport/asio"
 
 
+def standard_before_asio(path, text):
+    """Asio 1.22 allocates otherwise where no header of libstdc++ was included before it, and two sources that
+    decide differently must not be in one program."""
+    if not path.endswith(CPP) or path.startswith("perf/peers/"):
+        return
+    for line, bracket, target in includes(path, text):
+        standard = bracket == "<" and re.fullmatch(r"[a-z_0-9]+", target)
+        if standard or target.startswith(("include/linkspan/", "tests/")):
+            return
+        if target == "asio.hpp" or target.startswith("asio/"):
+            yield line, f"includes {target} before anything of the standard library: <version> goes first"
+            return
+
+
 def no_third_party_in_headers(path, text):
     """Public headers include the standard library and Linkspan; interop and marshal/protobuf* may do more."""
     exempt = ("include/linkspan/interop/", "include/linkspan/marshal/protobuf")
@@ -286,8 +300,9 @@ def version_agrees(build_text, header_text):
     return []
 
 
-RULES = (include_direction, asio_only_at_home, no_third_party_in_headers, file_size, licence, banner,
-         copies_go_through_the_ledger, white_space, line_length, no_namespace_called_asio, banned_words)
+RULES = (include_direction, asio_only_at_home, standard_before_asio, no_third_party_in_headers, file_size,
+         licence, banner, copies_go_through_the_ledger, white_space, line_length, no_namespace_called_asio,
+         banned_words)
 
 
 def check(path, text):
