@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "archive.pb.h"
 #include "legacy.pb.h"
+#include "marshal/archive.hpp"
 #include "marshal/support.hpp"
 #include "record.pb.h"
 
@@ -53,30 +53,7 @@ std::string wrong_field(const std::string& path) {
   return created ? "" : created.error().message();
 }
 
-using Bytes = std::function<void(std::string&)>;
-
-void each_payload(Archive& archive, const Bytes& visit);
-
-void each_payload(Archive::Part& part, const Bytes& visit) {
-  if (!part.data().empty()) visit(*part.mutable_data());
-  if (part.has_inner()) each_payload(*part.mutable_inner(), visit);
-}
-
-/// The payload fields that are set, wherever they are.
-void each_payload(Archive& archive, const Bytes& visit) {
-  if (!archive.lead().empty()) visit(*archive.mutable_lead());
-  if (archive.has_first()) each_payload(*archive.mutable_first(), visit);
-  for (Archive::Part& part : *archive.mutable_parts()) each_payload(part, visit);
-  for (std::string& piece : *archive.mutable_pieces()) visit(piece);
-  for (auto& [name, part] : *archive.mutable_index()) each_payload(part, visit);
-  for (auto& [name, blob] : *archive.mutable_blobs()) visit(blob);
-  if (archive.has_direct()) visit(*archive.mutable_direct());
-  if (archive.has_part()) each_payload(*archive.mutable_part(), visit);
-  if (archive.has_maybe()) visit(*archive.mutable_maybe());
-  if (!archive.tail().empty()) visit(*archive.mutable_tail());
-}
-
-/// Turns strings into payloads, and back.
+/// Turns strings into payloads.
 Envelope<Archive> with_payloads(const Archive& archive, Random& rng) {
   Envelope<Archive> envelope{archive};
   each_payload(envelope.message, [&](std::string& value) {
@@ -89,12 +66,6 @@ Envelope<Archive> with_payloads(const Archive& archive, Random& rng) {
     value = envelope.payloads.add(std::move(chain));
   });
   return envelope;
-}
-
-Archive without_payloads(Envelope<Archive>&& envelope) {
-  each_payload(envelope.message,
-               [&](std::string& value) { value = envelope.payloads.take(value).to_string(); });
-  return std::move(envelope.message);
 }
 
 }  // namespace
