@@ -19,48 +19,13 @@ constexpr std::size_t kPrefixBlockBytes = 512;
 
 LengthPrefixCodec::~LengthPrefixCodec() = default;
 
-void LengthPrefixCodec::on_read(Chain&& bytes) {
-  if (failed_) return;
-  input_.append(std::move(bytes));
-  decode();
-}
-
-void LengthPrefixCodec::on_read_end() {
-  ended_ = true;
-  decode();
-}
-
-void LengthPrefixCodec::on_read_resumed() {
-  decode();
-}
-
-Chain LengthPrefixCodec::take_unread() {
-  return std::move(input_);
-}
-
-void LengthPrefixCodec::decode() {
-  // A frame that is passed on may pause reading, close the channel, or take this handler out.
-  while (!failed_ && !removed() && channel().reading()) {
-    if (!frame_bytes_) {
-      frame_bytes_ = Cursor(input_).read_big_endian<std::uint32_t>();
-      if (frame_bytes_ && *frame_bytes_ > options_.max_frame_bytes) {
-        fail_reading(errc::limit_exceeded, above_limit(*frame_bytes_));
-        return;
-      }
-    }
-    if (!frame_bytes_ || input_.size() - kPrefixBytes < *frame_bytes_) {
-      if (!std::exchange(ended_, false)) return;
-      if (input_.empty()) {
-        pass_read_end();
-      } else {
-        fail_reading(errc::truncated, "the peer ended in the middle of a frame");
-      }
-      return;
-    }
-    input_.drop_front(kPrefixBytes);
-    Chain frame = input_.split_front(*std::exchange(frame_bytes_, std::nullopt));
-    pass(std::move(frame));
+FrameStep LengthPrefixCodec::next(const Chain& input) {
+  const auto frame_bytes = Cursor(input).read_big_endian<std::uint32_t>();
+  if (!frame_bytes) return FrameStep::wait(kPrefixBytes);
+  if (*frame_bytes > options_.max_frame_bytes) {
+    return FrameStep::error(errc::limit_exceeded, above_limit(*frame_bytes));
   }
+  return FrameStep::frame(kPrefixBytes + *frame_bytes, kPrefixBytes);
 }
 
 void LengthPrefixCodec::on_write(Chain&& frame) {
@@ -82,12 +47,6 @@ void LengthPrefixCodec::on_write(Chain&& frame) {
   }
   frame.prepend(prefixes_.freeze(kPrefixBytes));
   write(std::move(frame));
-}
-
-void LengthPrefixCodec::fail_reading(errc code, std::string_view detail) {
-  failed_ = true;
-  input_.clear();
-  pass_error(make_error_code(code), detail);
 }
 
 std::string LengthPrefixCodec::above_limit(std::size_t frame_bytes) const {

@@ -11,14 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 
-#include "linkspan/base/error.hpp"
 #include "linkspan/buffer/block.hpp"
 #include "linkspan/buffer/chain.hpp"
-#include "linkspan/channel/handler.hpp"
+#include "linkspan/codec/frame_codec.hpp"
 
 namespace linkspan {
 
@@ -33,27 +30,18 @@ struct LengthPrefixOptions {
 /// Errors that it passes on: limit_exceeded (a frame above the limit, received or to be sent), truncated (the
 /// peer ended in the middle of a frame), pool_exhausted (no block for a prefix; that frame is dropped). After
 /// an error in what was received, it reads no further.
-class LINKSPAN_API LengthPrefixCodec final : public Codec<Chain, Chain> {
+class LINKSPAN_API LengthPrefixCodec final : public FrameCodec {
  public:
   explicit LengthPrefixCodec(LengthPrefixOptions options = {}) noexcept : options_(options) {}
   ~LengthPrefixCodec() override;
 
-  void on_read(Chain&& bytes) override;
   void on_write(Chain&& frame) override;
-  void on_read_end() override;
-  void on_read_resumed() override;
-  Chain take_unread() override;
 
  private:
-  void decode();
-  void fail_reading(errc code, std::string_view detail);
+  FrameStep next(const Chain& input) override;
   [[nodiscard]] std::string above_limit(std::size_t frame_bytes) const;
 
   LengthPrefixOptions options_;
-  Chain input_;                               // starts with a prefix
-  std::optional<std::uint32_t> frame_bytes_;  // what that prefix says, once it is there
-  bool ended_ = false;                        // the peer's end has come, and was not passed on
-  bool failed_ = false;
   Block prefixes_;  // memory for the next ones
 };
 
