@@ -3,6 +3,7 @@
 #include "linkspan/codec/length_prefix_codec.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -13,7 +14,6 @@ namespace linkspan {
 namespace {
 
 constexpr std::size_t kPrefixBytes = sizeof(std::uint32_t);
-constexpr std::size_t kPrefixBlockBytes = 512;
 
 }  // namespace
 
@@ -34,18 +34,15 @@ void LengthPrefixCodec::on_write(Chain&& frame) {
     pass_error(make_error_code(errc::limit_exceeded), above_limit(frame.size()));
     return;
   }
-  if (prefixes_.size() < kPrefixBytes) {
-    prefixes_ = channel().loop().pool().allocate(kPrefixBlockBytes);
-    if (!prefixes_) {
-      pass_error(make_error_code(errc::pool_exhausted), "no block for the prefix of a frame");
-      return;
-    }
-  }
   const auto frame_bytes = static_cast<std::uint32_t>(frame.size());
+  std::array<std::byte, kPrefixBytes> prefix;
   for (std::size_t i = 0; i < kPrefixBytes; ++i) {
-    prefixes_.data()[i] = static_cast<std::byte>(frame_bytes >> (8 * (kPrefixBytes - 1 - i)));
+    prefix[i] = static_cast<std::byte>(frame_bytes >> (8 * (kPrefixBytes - 1 - i)));
   }
-  frame.prepend(prefixes_.freeze(kPrefixBytes));
+  if (!headers_.prepend(prefix, frame, channel().loop().pool())) {
+    pass_error(make_error_code(errc::pool_exhausted), "no block for the prefix of a frame");
+    return;
+  }
   write(std::move(frame));
 }
 

@@ -57,7 +57,8 @@ class LINKSPAN_API FrameCodec : public Codec<Chain, Chain> {
   FrameCodec() noexcept = default;
 
   /// `input` is not empty and starts with a frame. What next() remembers of a frame that is incomplete, such
-  /// as how far it has searched, it forgets when it returns a frame.
+  /// as how far it has searched, it forgets when it returns a frame. A search goes on best with the index of
+  /// a slice: a Cursor that skips what it has seen walks over all slices again, for each byte of a slow peer.
   virtual FrameStep next(const Chain& input) = 0;
 
  private:

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <string>
 
-#include "linkspan/buffer/block.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/codec/frame_codec.hpp"
+#include "linkspan/codec/frame_headers.hpp"
 
 namespace linkspan {
 
@@ -42,7 +42,7 @@ class LINKSPAN_API LengthPrefixCodec final : public FrameCodec {
   [[nodiscard]] std::string above_limit(std::size_t frame_bytes) const;
 
   LengthPrefixOptions options_;
-  Block prefixes_;  // memory for the next ones
+  FrameHeaders headers_;
 };
 
 }  // namespace linkspan

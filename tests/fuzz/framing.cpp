@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Linkspan authors
+//
+// Bytes through a codec, at once and in pieces: the events are the same. The first byte chooses the codec,
+// the second the size of the pieces.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "linkspan/channel/embedded_channel.hpp"
+#include "linkspan/codec/delimiter_codec.hpp"
+#include "linkspan/codec/fixed_size_codec.hpp"
+#include "linkspan/codec/length_field_codec.hpp"
+#include "linkspan/codec/length_prefix_codec.hpp"
+#include "linkspan/codec/line_codec.hpp"
+#include "linkspan/codec/varint_length_codec.hpp"
+
+using namespace linkspan;
+
+namespace {
+
+constexpr std::size_t kFrameMostBytes = 20;
+
+struct Events final : Service<Chain> {
+  explicit Events(std::string& seen_in) : seen(seen_in) {}
+  void on_read(Chain&& frame) override { seen += "[" + frame.to_string() + "]"; }
+  void on_read_end() override { seen += "end"; }
+  void on_error(std::error_code, std::string_view detail) override { seen += detail; }
+  std::string& seen;
+};
+
+template <class Codec, class Options>
+bool add(EmbeddedChannel& channel, const Options& options, std::string& seen) {
+  return channel.pipeline().append(std::make_unique<Codec>(options), std::make_unique<Events>(seen)).ok();
+}
+
+bool add_codec(EmbeddedChannel& channel, std::uint8_t which, std::string& seen) {
+  LengthPrefixOptions prefix;
+  LengthFieldOptions field;
+  VarintLengthOptions varint;
+  LineOptions line;
+  DelimiterOptions delimiter;
+  prefix.max_frame_bytes = field.max_frame_bytes = varint.max_frame_bytes = line.max_line_bytes =
+      delimiter.max_frame_bytes = kFrameMostBytes;
+  field.width = 1 + which / 7 % 4;
+  field.offset = which / 28 % 3;
+  field.adjustment = which / 84 - 1;
+  delimiter.delimiters = {"\r\n", "\n", "ab", "aab"};
+  switch (which % 7) {
+    case 0: return add<LengthPrefixCodec>(channel, prefix, seen);
+    case 1: return add<LengthFieldCodec>(channel, field, seen);
+    case 2: field.order = std::endian::little; return add<LengthFieldCodec>(channel, field, seen);
+    case 3: return add<VarintLengthCodec>(channel, varint, seen);
+    case 4: return add<LineCodec>(channel, line, seen);
+    case 5: return add<DelimiterCodec>(channel, delimiter, seen);
+    default: return add<FixedSizeCodec>(channel, std::size_t{1} + which / 7, seen);
+  }
+}
+
+std::string events_of(std::uint8_t which, std::string_view bytes, std::size_t piece) {
+  std::string seen;
+  EmbeddedChannel channel;
+  if (!add_codec(channel, which, seen)) std::abort();
+  channel.open();
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), piece))) {
+    channel.receive(bytes.substr(0, piece));
+  }
+  channel.receive_end();
+  return seen;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  if (events_of(data[0], bytes, bytes.size() + 1) != events_of(data[0], bytes, 1 + data[1] % 16))
+    std::abort();
+  return 0;
+}
