@@ -71,7 +71,7 @@ MessageShapes::MessageShapes(const Descriptor& root, const Fields& payloads) {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         shape.fields_.push_back({number, wire_type(*field), shape_of(field->message_type())});
       } else if (field->type() == FieldDescriptor::TYPE_BYTES &&
-                 (payloads.contains(field) || field->options().GetExtension(payload))) {
+                 (payloads.contains(field) || field->options().GetExtension(field::payload))) {
         shape.fields_.push_back({number, WireType::length, nullptr});
         shape.has_payloads_ = true;
       }

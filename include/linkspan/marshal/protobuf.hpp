@@ -50,8 +50,8 @@ struct ProtobufLimits {
 };
 
 struct ProtobufOptions {
-  /// The payload fields, in addition to those marked (linkspan.payload) in the .proto file: names joined by
-  /// dots from a field of the message on, such as "parts.data". A map's name means its values,
+  /// The payload fields, in addition to those marked (linkspan.field.payload) in the .proto file: names
+  /// joined by dots from a field of the message on, such as "parts.data". A map's name means its values,
   /// [package.name] an extension. A field is payload wherever its message occurs.
   std::vector<std::string> payload_fields{};
   /// Values of payload fields below this stay in the message when it is read.
