@@ -116,7 +116,6 @@ void Ring::submit() {
   LINKSPAN_ASSERT(is_passing(io_uring_submit(&ring_)), "the kernel takes submissions");
 }
 
-// By its key: a cancel by descriptor looks at all that is armed in the ring.
 void Ring::cancel(CompletionTarget& target, unsigned operation) {
   const std::uint64_t key = target.to_cancel(operation);
   LINKSPAN_ASSERT(key != 0, "only what is in the kernel's hands is cancelled");
