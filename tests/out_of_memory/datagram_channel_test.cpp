@@ -52,7 +52,8 @@ TEST_CASE("a datagram channel allocates nothing for a message") {
     one.channel.write(Packet{Chain(Slice::copy(std::string(1000, 'x'))), two.local});
   }
   const auto pass_on = [&](std::size_t count) {
-    for (messages = 0; messages < count;) loop->run_once(std::chrono::milliseconds(1));
+    messages = 0;
+    while (messages < count) loop->run_once(std::chrono::milliseconds(1));
   };
   pass_on(2000);  // queues and pools reach their size
   const FailingAllocation failing(0);
