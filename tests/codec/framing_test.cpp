@@ -6,77 +6,22 @@
 #include <doctest/doctest.h>
 
 #include <functional>
-#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "linkspan/channel/embedded_channel.hpp"
+#include "codec/frame_events.hpp"
 #include "linkspan/codec/delimiter_codec.hpp"
 #include "linkspan/codec/fixed_size_codec.hpp"
 #include "linkspan/codec/length_field_codec.hpp"
 #include "linkspan/codec/varint_length_codec.hpp"
 
 using namespace linkspan;
+using namespace linkspan::test;
 using std::string_literals::operator""s;
 
 namespace {
-
-/// What came out: frames in brackets, then the end or the error.
-struct Events final : Service<Chain> {
-  explicit Events(std::string& seen_in) : seen(seen_in) {}
-  void on_read(Chain&& frame) override { seen += "[" + frame.to_string() + "]"; }
-  void on_read_end() override { seen += "end"; }
-  void on_error(std::error_code, std::string_view detail) override { seen += detail; }
-  std::string& seen;
-};
-
-/// Adds a codec to a pipeline, and what tells of its events behind it.
-using MakeCodec = std::function<bool(EmbeddedChannel&, std::string& seen)>;
-
-template <class Codec, class Options>
-MakeCodec codec(const Options& options) {
-  return [options](EmbeddedChannel& channel, std::string& seen) {
-    return channel.pipeline().append(std::make_unique<Codec>(options), std::make_unique<Events>(seen)).ok();
-  };
-}
-
-std::string events_of(const MakeCodec& make, const std::vector<std::string_view>& pieces) {
-  std::string seen;
-  EmbeddedChannel channel;
-  REQUIRE(make(channel, seen));
-  channel.open();
-  for (const std::string_view piece : pieces) {
-    if (!piece.empty()) channel.receive(piece);
-  }
-  channel.receive_end();
-  return seen;
-}
-
-/// The events of the whole, after it was checked that every split in three, and byte by byte, gives the same.
-std::string events_of(const MakeCodec& make, std::string_view bytes) {
-  const std::string whole = events_of(make, std::vector{bytes});
-  for (std::size_t i = 0; i <= bytes.size(); ++i) {
-    for (std::size_t j = i; j <= bytes.size(); ++j) {
-      const std::vector pieces = {bytes.substr(0, i), bytes.substr(i, j - i), bytes.substr(j)};
-      CHECK(events_of(make, pieces) == whole);
-    }
-  }
-  std::vector<std::string_view> single;
-  for (std::size_t i = 0; i < bytes.size(); ++i) single.push_back(bytes.substr(i, 1));
-  CHECK(events_of(make, single) == whole);
-  return whole;
-}
-
-std::string sent(const MakeCodec& make, const std::vector<std::string>& frames) {
-  std::string seen;
-  EmbeddedChannel channel;
-  REQUIRE(make(channel, seen));
-  channel.open();
-  for (const std::string& frame : frames) channel.write(Chain(Slice::copy(frame)));
-  return channel.take_sent().to_string() + seen;
-}
 
 MakeCodec length_field(const std::function<void(LengthFieldOptions&)>& set) {
   LengthFieldOptions options;
@@ -243,8 +188,8 @@ TEST_CASE("random frames come back from random pieces, and no payload is copied"
       EmbeddedChannel sender;
       EmbeddedChannel receiver;
       std::string nothing;
-      REQUIRE(make(sender, nothing));
-      REQUIRE(make(receiver, seen));
+      REQUIRE(make(sender, std::make_unique<Events>(nothing)));
+      REQUIRE(make(receiver, std::make_unique<Events>(seen)));
       sender.open();
       receiver.open();
       std::vector<std::string> frames;
