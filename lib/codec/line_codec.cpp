@@ -2,9 +2,12 @@
 // Copyright The Linkspan authors
 #include "linkspan/codec/line_codec.hpp"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "linkspan/buffer/cursor.hpp"
 
 namespace linkspan {
 namespace {
@@ -12,6 +15,13 @@ namespace {
 FrameStep above_limit(std::size_t max_line_bytes) {
   return FrameStep::error(errc::limit_exceeded,
                           "a line is above max_line_bytes, " + std::to_string(max_line_bytes));
+}
+
+std::size_t ending_bytes(const Chain& line) {
+  if (line.empty() || line.back().view().back() != '\n') return 0;
+  Cursor cursor(line);
+  cursor.skip(line.size() - std::min<std::size_t>(line.size(), 2));
+  return cursor.starts_with("\r") ? 2 : 1;
 }
 
 }  // namespace
@@ -29,7 +39,7 @@ FrameStep LineCodec::next(const Chain& input) {
       searched_slices_ = searched_bytes_ = 0;
       after_carriage_return_ = false;
       if (size - end_bytes > options_.max_line_bytes) return above_limit(options_.max_line_bytes);
-      return FrameStep::frame(size, 0, end_bytes);
+      return FrameStep::frame(size, 0, options_.strip ? end_bytes : 0);
     }
     searched_bytes_ += text.size();
     after_carriage_return_ = text.back() == '\r';
@@ -42,12 +52,13 @@ FrameStep LineCodec::next(const Chain& input) {
 }
 
 void LineCodec::on_write(Chain&& line) {
-  if (line.size() > options_.max_line_bytes) {
+  const std::size_t end_bytes = options_.strip ? 0 : ending_bytes(line);
+  if (line.size() - end_bytes > options_.max_line_bytes) {
     const FrameStep step = above_limit(options_.max_line_bytes);
     pass_error(make_error_code(step.code), step.detail);
     return;
   }
-  line.append(Slice::immortal(options_.send_carriage_return ? "\r\n" : "\n"));
+  if (options_.strip) line.append(Slice::immortal(options_.send_carriage_return ? "\r\n" : "\n"));
   write(std::move(line));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// LineCodec: lines of text, which end in \n or \r\n. They are passed on without their end.
+// LineCodec: lines of text, which end in \n or \r\n.
 // Not for: other delimiters. Lines to be sent are not searched for line ends in them.
 // Cost: nothing is copied; each byte received is looked at once.
 // Threads: a handler: the loop's thread only.
@@ -16,7 +16,8 @@ namespace linkspan {
 struct LineOptions {
   /// Of one line, without its end. A longer one is an error, before its end has come.
   std::size_t max_line_bytes = std::size_t{64} << 10;
-  /// Lines are sent with \r\n instead of \n.
+  bool strip = true;  ///< the end is not passed on, and is put behind what is sent
+  /// The end that is put behind them is \r\n instead of \n.
   bool send_carriage_return = false;
 
   LineOptions() = default;
