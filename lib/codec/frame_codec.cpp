@@ -4,8 +4,6 @@
 
 namespace linkspan {
 
-template class FrameCodecOf<Chain>;
-
 FrameCodec::~FrameCodec() = default;
 
 }  // namespace linkspan

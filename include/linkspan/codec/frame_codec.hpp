@@ -50,7 +50,7 @@ struct FrameStep {
 /// pauses, closes, or takes the codec out while it is given a frame gets no further one; what is not decoded
 /// waits, is dropped, or goes to the codec's successor (HandlerNode::take_unread).
 template <class Message>
-class LINKSPAN_API FrameCodecOf : public Codec<Chain, Message> {
+class FrameCodecOf : public Codec<Chain, Message> {
  public:
   void on_read(Chain&& bytes) final;
   void on_read_end() final;
@@ -139,7 +139,5 @@ void FrameCodecOf<Message>::fail_reading(errc code, std::string_view detail) {
   input_.clear();
   this->pass_error(make_error_code(code), detail);
 }
-
-extern template class FrameCodecOf<Chain>;
 
 }  // namespace linkspan
