@@ -19,6 +19,7 @@ ROOT = HERE.parents[1]
 BUILD = pathlib.Path(os.environ["LINKSPAN_BUILD"])
 PREFIX = os.environ["LINKSPAN_PREFIX"]
 WITH_PROTOBUF = os.environ["LINKSPAN_WITH_PROTOBUF"] == "true"
+WITH_COMPRESSION = os.environ["LINKSPAN_WITH_COMPRESSION"] == "true"
 KIND = os.environ["LINKSPAN_KIND"]
 
 CXX = os.environ.get("CXX", "g++").split()
@@ -102,6 +103,9 @@ def check_programs(environment, scratch, static):
             cwd=scratch)
         compile_and_run(HERE / "consumer/payload_consumer.cpp", "linkspan-protobuf", environment, scratch,
                         static, "-I.", "-Wno-unused-parameter", "chunk.pb.cc")
+    if WITH_COMPRESSION:
+        compile_and_run(HERE / "consumer/compression_consumer.cpp", "linkspan-compression", environment,
+                        scratch, static)
     print(f"programs: {'static' if static else 'shared'} passed")
 
 
@@ -112,7 +116,7 @@ def check_shared(scratch):
     prefix = destination / PREFIX.lstrip("/")
     check_installed_headers(prefix)
     libraries = sorted(p for p in prefix.rglob("liblinkspan*.so.*") if not p.is_symlink())
-    if len(libraries) != 1 + WITH_PROTOBUF:
+    if len(libraries) != 1 + WITH_PROTOBUF + WITH_COMPRESSION:
         sys.exit(f"installed shared libraries: {libraries}")
     for library in libraries:
         check_exports(library)
@@ -126,8 +130,10 @@ def check_subproject_and_static(scratch):
     (project / "subprojects").mkdir()
     (project / "subprojects/linkspan").symlink_to(ROOT, target_is_directory=True)
     run(["meson", "setup", build, project, "--prefix", prefix, "--buildtype=plain", "-Doptimization=0",
-         "-Ddefault_library=static", "-Dprotobuf=" + ("enabled" if WITH_PROTOBUF else "disabled"),
-         "-Dlinkspan:protobuf=" + ("enabled" if WITH_PROTOBUF else "disabled")])
+         "-Ddefault_library=static",
+         *(f"-D{project}{feature}={'enabled' if there else 'disabled'}"
+           for feature, there in (("protobuf", WITH_PROTOBUF), ("compression", WITH_COMPRESSION))
+           for project in ("", "linkspan:"))])
     targets = run(["meson", "introspect", "--targets", build])
     if "test-base" in targets:
         sys.exit("as a subproject, Linkspan must not build its tests")

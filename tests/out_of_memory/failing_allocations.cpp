@@ -2,14 +2,42 @@
 // Copyright The Linkspan authors
 #include "out_of_memory/failing_allocations.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <new>
+
+#if LINKSPAN_OWN_MALLOC
+extern "C" void* __libc_malloc(std::size_t size);
+extern "C" void* __libc_calloc(std::size_t count, std::size_t size);
+#endif
 
 namespace {
 
 constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 thread_local std::size_t t_allowed = kNever;
 thread_local bool t_failed = false;
+thread_local std::size_t t_mallocs_allowed = kNever;
+thread_local std::size_t t_mallocs = 0;
+thread_local bool t_malloc_failed = false;
+
+void* plain_malloc(std::size_t size) noexcept {
+#if LINKSPAN_OWN_MALLOC
+  return __libc_malloc(size);
+#else
+  return std::malloc(size);
+#endif
+}
+
+#if LINKSPAN_OWN_MALLOC
+bool malloc_fails() noexcept {
+  ++t_mallocs;
+  if (t_mallocs_allowed == kNever || t_mallocs_allowed-- != 0) return false;
+  t_mallocs_allowed = kNever;
+  t_malloc_failed = true;
+  errno = ENOMEM;
+  return true;
+}
+#endif
 
 void* allocate(std::size_t size) noexcept {
   if (t_allowed != kNever && t_allowed-- == 0) {
@@ -17,7 +45,7 @@ void* allocate(std::size_t size) noexcept {
     t_failed = true;
     return nullptr;
   }
-  return std::malloc(size == 0 ? 1 : size);
+  return plain_malloc(size == 0 ? 1 : size);
 }
 
 }  // namespace
@@ -37,6 +65,24 @@ bool FailingAllocation::failed() const noexcept {
   return t_failed;
 }
 
+FailingMalloc::FailingMalloc(std::size_t allowed) noexcept {
+  t_mallocs = 0;
+  t_malloc_failed = false;
+  t_mallocs_allowed = allowed;
+}
+
+FailingMalloc::~FailingMalloc() {
+  t_mallocs_allowed = kNever;
+}
+
+bool FailingMalloc::failed() const noexcept {
+  return t_malloc_failed;
+}
+
+std::size_t FailingMalloc::calls() const noexcept {
+  return t_mallocs;
+}
+
 }  // namespace linkspan::test
 
 void* operator new(std::size_t size) {
@@ -52,3 +98,13 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
+
+// The libraries that the program uses find these in front of the system's.
+#if LINKSPAN_OWN_MALLOC
+extern "C" void* malloc(std::size_t size) noexcept {
+  return malloc_fails() ? nullptr : __libc_malloc(size);
+}
+extern "C" void* calloc(std::size_t count, std::size_t size) noexcept {
+  return malloc_fails() ? nullptr : __libc_calloc(count, size);
+}
+#endif

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// The test program's operator new, which can be told to fail.
+// The test program's operator new, which can be told to fail, and its malloc, for what C libraries allocate.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+
+#include "support/sanitized.hpp"
+
+#if defined(__GLIBC__)
+#define LINKSPAN_OWN_MALLOC (!LINKSPAN_SANITIZED)
+#else
+#define LINKSPAN_OWN_MALLOC 0
+#endif
 
 namespace linkspan::test {
 
@@ -20,6 +28,22 @@ class FailingAllocation {
 
   /// Whether it has come to that.
   [[nodiscard]] bool failed() const noexcept;
+};
+
+/// The same for malloc and calloc, which operator new does not count as here. Without effect where a
+/// sanitizer has a malloc of its own.
+class FailingMalloc {
+ public:
+  static constexpr bool kThere = LINKSPAN_OWN_MALLOC;
+
+  explicit FailingMalloc(std::size_t allowed) noexcept;
+  ~FailingMalloc();
+  FailingMalloc(const FailingMalloc&) = delete;
+  FailingMalloc& operator=(const FailingMalloc&) = delete;
+
+  [[nodiscard]] bool failed() const noexcept;
+  /// So far.
+  [[nodiscard]] std::size_t calls() const noexcept;
 };
 
 /// Calls `attempt` with the first allocation failing, then with the second one, and so on, until none fails.
