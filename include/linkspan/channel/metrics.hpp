@@ -56,6 +56,8 @@ class LINKSPAN_API Meter : public Handler<Message, Message, Message, Message> {
   std::shared_ptr<ChannelCounters> counters_;
   bool opened_ = false;
 };
+extern template class LINKSPAN_API Meter<Chain>;
+extern template class LINKSPAN_API Meter<Packet>;
 
 }  // namespace detail
 

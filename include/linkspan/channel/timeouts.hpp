@@ -58,6 +58,9 @@ class LINKSPAN_API Watchdog : public Handler<Message, Message, Message, Message>
   std::uint64_t sent_ = 0;
   std::optional<Timer> timer_;
 };
+// Exported here: Chain itself has no visibility that they could have.
+extern template class LINKSPAN_API Watchdog<Chain>;
+extern template class LINKSPAN_API Watchdog<Packet>;
 
 template <class Message>
 class LINKSPAN_API ReadWatchdog : public Watchdog<Message> {
@@ -72,6 +75,8 @@ class LINKSPAN_API ReadWatchdog : public Watchdog<Message> {
  private:
   Duration look() override;
 };
+extern template class LINKSPAN_API ReadWatchdog<Chain>;
+extern template class LINKSPAN_API ReadWatchdog<Packet>;
 
 template <class Message>
 class LINKSPAN_API WriteWatchdog : public Watchdog<Message> {
@@ -81,6 +86,8 @@ class LINKSPAN_API WriteWatchdog : public Watchdog<Message> {
  private:
   Duration look() override;
 };
+extern template class LINKSPAN_API WriteWatchdog<Chain>;
+extern template class LINKSPAN_API WriteWatchdog<Packet>;
 
 }  // namespace detail
 
@@ -111,6 +118,8 @@ class LINKSPAN_API IdleWatchdog : public Watchdog<Message> {
 
   OnIdle on_idle_;
 };
+extern template class LINKSPAN_API IdleWatchdog<Chain>;
+extern template class LINKSPAN_API IdleWatchdog<Packet>;
 
 }  // namespace detail
 

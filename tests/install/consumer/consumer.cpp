@@ -4,10 +4,38 @@
 // A program of somebody else: it sees nothing of Linkspan but what is installed.
 #include <linkspan/base/version.hpp>
 #include <linkspan/buffer/chain.hpp>
+#include <linkspan/channel/embedded_channel.hpp>
+#include <linkspan/channel/embedded_datagram_channel.hpp>
+#include <linkspan/channel/metrics.hpp>
+#include <linkspan/channel/timeouts.hpp>
+#include <linkspan/codec/grpc_message_codec.hpp>
+#include <linkspan/codec/line_codec.hpp>
 
+#include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
+
+// Handlers that are made of templates have to be in the library, too.
+static bool handlers_are_there() {
+  using namespace linkspan;
+  constexpr auto kLong = std::chrono::hours(1);
+  const auto counters = std::make_shared<ChannelCounters>();
+  EmbeddedChannel lines;
+  EmbeddedChannel messages;
+  EmbeddedDatagramChannel packets;
+  return lines.pipeline()
+             .append(std::make_unique<ReadTimeout>(kLong), std::make_unique<WriteTimeout>(kLong),
+                     std::make_unique<IdleTimeout>(kLong), std::make_unique<ChannelMeter>(counters),
+                     std::make_unique<LineCodec>())
+             .ok() &&
+         messages.pipeline().append(std::make_unique<GrpcMessageCodec>()).ok() &&
+         packets.pipeline()
+             .append(std::make_unique<PacketReadTimeout>(kLong), std::make_unique<PacketWriteTimeout>(kLong),
+                     std::make_unique<PacketIdleTimeout>(kLong), std::make_unique<PacketMeter>(counters))
+             .ok();
+}
 
 int main() {
   linkspan::Chain chain(linkspan::Slice::immortal("hello, "));
@@ -16,6 +44,7 @@ int main() {
   if (greeting.to_string() != "hello" || chain.size() != 17) return 1;
   greeting.append(std::move(chain));
   if (greeting.to_string() != "hello, installed world" || greeting.slice_count() != 3) return 2;
+  if (!handlers_are_there()) return 3;
   std::printf("linkspan %d.%d.%d: %s\n", LINKSPAN_VERSION_MAJOR, LINKSPAN_VERSION_MINOR,
               LINKSPAN_VERSION_PATCH, greeting.to_string().c_str());
   return 0;
