@@ -156,7 +156,8 @@ struct ProtobufMarshallerCore::Writing {
     CodedOutputStream coded(&stream);
     coded.EnableAliasing(true);
     coded.SetSerializationDeterministic(layout.options.deterministic);
-    write_referencing(message, layout.shapes.root(), coded);  // fails with the writer, which keeps the error
+    // Fails with the writer, which keeps the error.
+    write_referencing(message, layout.shapes.root(), writer.options().reference_threshold_bytes, coded);
   }
 
   // `encoded` is the message with tickets; take_part writes a part of it.

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "linkspan/buffer/copy_ledger.hpp"
+
 namespace linkspan::detail {
 namespace {
 
@@ -92,21 +94,67 @@ void write_key(const FieldDescriptor& field, const MapKey& key, CodedOutputStrea
   }
 }
 
+bool has_large(const UnknownFieldSet& fields, std::size_t bytes) {
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const UnknownField& field = fields.field(i);
+    if (field.type() == UnknownField::TYPE_LENGTH_DELIMITED && field.length_delimited().size() >= bytes)
+      return true;
+    if (field.type() == UnknownField::TYPE_GROUP && has_large(field.group(), bytes)) return true;
+  }
+  return false;
+}
+
+bool is_smaller(const Message& message, std::size_t bytes) {
+  return static_cast<std::size_t>(message.GetCachedSize()) < bytes;
+}
+
+// Whether the message, or one inside, has unknown fields of at least `bytes`, which protobuf copies. It does
+// not look into maps: maybe.
+bool may_have_large_unknown(const Message& message, const MessageShape& shape, std::size_t bytes) {
+  if (is_smaller(message, bytes)) return false;
+  const Reflection& reflection = *message.GetReflection();
+  if (has_large(reflection.GetUnknownFields(message), bytes)) return true;
+  return std::ranges::any_of(shape.fields(), [&](const FieldShape& found) {
+    const FieldDescriptor* const field = found.field;
+    if (found.message == nullptr) return false;
+    if (!field->is_repeated()) {
+      return reflection.HasField(message, field) &&
+             may_have_large_unknown(reflection.GetMessage(message, field), *found.message, bytes);
+    }
+    const int count = reflection.FieldSize(message, field);
+    if (field->is_map()) {
+      return count != 0 && field->message_type()->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    }
+    for (int i = 0; i < count; ++i) {
+      if (may_have_large_unknown(reflection.GetRepeatedMessage(message, field, i), *found.message, bytes)) {
+        return true;
+      }
+    }
+    return false;
+  });
+}
+
 class Encoder {
  public:
-  explicit Encoder(CodedOutputStream& output) noexcept : output_(output) {}
+  Encoder(CodedOutputStream& output, std::size_t reference_bytes, bool has_large_unknown) noexcept
+      : output_(output), reference_bytes_(reference_bytes), has_large_unknown_(has_large_unknown) {}
 
   void message(const Message& message, const MessageShape& shape) {
-    if (shape.type().options().message_set_wire_format()) return message.SerializeWithCachedSizes(&output_);
-    const Reflection& reflection = *message.GetReflection();
-    if (shape.has_copied_strings()) {
-      std::vector<const FieldDescriptor*> fields;  // by number, which is protobuf's order
-      reflection.ListFields(message, &fields);
-      for (const FieldDescriptor* field : fields) this->field(message, reflection, *field, shape);
-      unknown_fields(reflection.GetUnknownFields(message));
-    } else {
-      message.SerializeWithCachedSizes(&output_);
+    if (!copies(shape) || is_smaller(message, reference_bytes_) ||
+        shape.type().options().message_set_wire_format()) {
+      return message.SerializeWithCachedSizes(&output_);
     }
+    const Reflection& reflection = *message.GetReflection();
+    std::vector<const FieldDescriptor*> fields;  // by number, which is protobuf's order
+    reflection.ListFields(message, &fields);
+    for (const FieldDescriptor* field : fields) this->field(message, reflection, *field, shape);
+    unknown_fields(reflection.GetUnknownFields(message));
+  }
+
+ private:
+  // Whether protobuf would copy what could be referenced.
+  [[nodiscard]] bool copies(const MessageShape& shape) const noexcept {
+    return shape.has_copied_strings() || has_large_unknown_;
   }
 
   void unknown_fields(const UnknownFieldSet& fields) {
@@ -134,7 +182,6 @@ class Encoder {
     }
   }
 
- private:
   void tag(int number, WireType type) {
     output_.WriteTag(static_cast<std::uint32_t>(number) << 3 | static_cast<std::uint32_t>(type));
   }
@@ -153,7 +200,7 @@ class Encoder {
       return;
     }
     const MessageShape* const below = message_shape(field, shape);
-    if (below == nullptr || !below->has_copied_strings()) {
+    if (below == nullptr || !copies(*below) || is_map_of_numbers(field)) {
       WireFormat::SerializeFieldWithCachedSizes(&field, message, &output_);
     } else if (field.is_map()) {
       map(message, reflection, field, *below);
@@ -164,6 +211,12 @@ class Encoder {
         nested(field, value, *below);
       }
     }
+  }
+
+  static bool is_map_of_numbers(const FieldDescriptor& field) {
+    if (!field.is_map()) return false;
+    const FieldDescriptor::CppType value = field.message_type()->map_value()->cpp_type();
+    return value != FieldDescriptor::CPPTYPE_MESSAGE && value != FieldDescriptor::CPPTYPE_STRING;
   }
 
   static const MessageShape* message_shape(const FieldDescriptor& field, const MessageShape& shape) {
@@ -221,6 +274,7 @@ class Encoder {
     output_.WriteVarint32(
         static_cast<std::uint32_t>(2 * kEntryTagBytes + key_bytes(key_field, key) + value_bytes));
     write_key(key_field, key, output_);
+    if (key_field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) count_key(key.GetStringValue().size());
     if (is_message) {
       nested(value_field, value.GetMessageValue(), *message_shape(value_field, entry));
     } else {
@@ -228,13 +282,21 @@ class Encoder {
     }
   }
 
+  void count_key(std::size_t bytes) const noexcept {
+    if (bytes >= reference_bytes_) count_copied(bytes, CopyPlace::marshal);
+  }
+
   CodedOutputStream& output_;
+  std::size_t reference_bytes_;
+  bool has_large_unknown_;  // somewhere
 };
 
 }  // namespace
 
-void write_referencing(const Message& message, const MessageShape& shape, CodedOutputStream& output) {
-  Encoder(output).message(message, shape);
+void write_referencing(const Message& message, const MessageShape& shape, std::size_t reference_bytes,
+                       CodedOutputStream& output) {
+  Encoder(output, reference_bytes, may_have_large_unknown(message, shape, reference_bytes))
+      .message(message, shape);
 }
 
 }  // namespace linkspan::detail

@@ -13,8 +13,10 @@
 namespace linkspan::detail {
 
 /// After message.ByteSizeLong(), which notes the sizes of all messages inside. `output` references what its
-/// stream allows to.
+/// stream allows to, of at least `reference_bytes`: messages that are smaller are left to protobuf. So are
+/// message sets, and maps from strings to numbers. Keys of maps are always copied (CopyPlace::marshal):
+/// protobuf gives out copies of them only.
 void write_referencing(const google::protobuf::Message& message, const MessageShape& shape,
-                       google::protobuf::io::CodedOutputStream& output);
+                       std::size_t reference_bytes, google::protobuf::io::CodedOutputStream& output);
 
 }  // namespace linkspan::detail

@@ -43,7 +43,7 @@ const FieldDescriptor* find_field(const Descriptor& type, std::string_view name)
 
 }  // namespace
 
-const FieldShape* MessageShape::find(WireTag tag) const noexcept {
+const FieldShape* MessageShape::search(WireTag tag) const noexcept {
   const auto found = std::ranges::lower_bound(fields_, tag.number, {}, &FieldShape::number);
   return found != fields_.end() && found->number == tag.number && found->type == tag.type ? &*found : nullptr;
 }
@@ -69,14 +69,18 @@ MessageShapes::MessageShapes(const Descriptor& root, const Fields& payloads) {
       const auto number = static_cast<std::uint32_t>(field->number());
       shape.has_copied_strings_ |= is_copied_string(*field);
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        shape.fields_.push_back({number, wire_type(*field), shape_of(field->message_type())});
+        shape.fields_.push_back({number, wire_type(*field), shape_of(field->message_type()), field});
+        shape.has_messages_ |= wire_type(*field) == WireType::length;
       } else if (field->type() == FieldDescriptor::TYPE_BYTES &&
                  (payloads.contains(field) || field->options().GetExtension(field::payload))) {
-        shape.fields_.push_back({number, WireType::length, nullptr});
+        shape.fields_.push_back({number, WireType::length, nullptr, field});
         shape.has_payloads_ = true;
       }
     }
     std::ranges::sort(shape.fields_, {}, &FieldShape::number);
+    for (const FieldShape& field : shape.fields_) {
+      if (field.number < MessageShape::kLowNumbers) shape.low_numbers_ |= std::uint64_t{1} << field.number;
+    }
   }
   // Types may contain one another: again until nothing changes.
   for (bool changed = true; std::exchange(changed, false);) {

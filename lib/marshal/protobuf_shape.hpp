@@ -32,6 +32,7 @@ struct FieldShape {
   std::uint32_t number;
   WireType type;
   const MessageShape* message;  // nullptr: a payload
+  const google::protobuf::FieldDescriptor* field;
 };
 
 /// Immutable once built; belongs to its MessageShapes.
@@ -39,20 +40,32 @@ class MessageShape {
  public:
   /// What `tag` announces; nullptr if that is neither a payload nor what protobuf parses as a message or
   /// group.
-  [[nodiscard]] const FieldShape* find(WireTag tag) const noexcept;
+  [[nodiscard]] const FieldShape* find(WireTag tag) const noexcept {
+    const bool maybe = tag.number >= kLowNumbers || (low_numbers_ >> tag.number & 1) != 0;
+    return maybe ? search(tag) : nullptr;
+  }
+  [[nodiscard]] const std::vector<FieldShape>& fields() const noexcept { return fields_; }
 
   [[nodiscard]] const google::protobuf::Descriptor& type() const noexcept { return *type_; }
   /// A field of this type or of one below it is a payload.
   [[nodiscard]] bool has_payloads() const noexcept { return has_payloads_; }
+  /// A field of this very type is a message, with a length.
+  [[nodiscard]] bool has_messages() const noexcept { return has_messages_; }
   /// There may be strings, in this type or below it, that protobuf's encoder copies: repeated ones, a map's
   /// values, extensions.
   [[nodiscard]] bool has_copied_strings() const noexcept { return has_copied_strings_; }
 
  private:
   friend class MessageShapes;
+  static constexpr std::uint32_t kLowNumbers = 64;
+
+  [[nodiscard]] const FieldShape* search(WireTag tag) const noexcept;
+
   std::vector<FieldShape> fields_;  // by number
+  std::uint64_t low_numbers_ = 0;   // which numbers below 64 are among them: most fields are neither
   const google::protobuf::Descriptor* type_ = nullptr;
   bool has_payloads_ = false;
+  bool has_messages_ = false;
   bool has_copied_strings_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include "legacy.pb.h"
 #include "linkspan/marshal/protobuf.hpp"
 #include "marshal/support.hpp"
+#include "record.pb.h"
 
 using namespace linkspan;
 using namespace linkspan::test;
@@ -63,6 +64,8 @@ void check_random_messages(int rounds) {
 
 TEST_CASE("random messages are written as protobuf writes them") {
   check_random_messages<Archive>(300);
+  check_random_messages<Record>(300);
+  check_random_messages<EarlyRecord>(300);
   check_random_messages<Legacy>(300);
   check_random_messages<LegacyMap>(300);
 }
@@ -116,6 +119,55 @@ TEST_CASE("large strings in extensions, groups and maps of messages are referenc
   CHECK(references(chain, other.pair().left()));
   CHECK(references(chain, map->entry(0).data()));
   CHECK(references(chain, map->by_flag().at(true)));
+}
+
+TEST_CASE("large unknown fields are referenced in messages at any depth, and in groups") {
+  const auto add_unknown = [](google::protobuf::Message& message, char c) {
+    google::protobuf::UnknownFieldSet& fields = *message.GetReflection()->MutableUnknownFields(&message);
+    fields.AddVarint(2000, 1);
+    fields.AddLengthDelimited(2001, large(c));
+    fields.AddGroup(2002)->AddLengthDelimited(1, large(static_cast<char>(c + 1)));
+  };
+  const auto check = [](const Chain& chain, const google::protobuf::Message& message) {
+    const google::protobuf::UnknownFieldSet& fields = message.GetReflection()->GetUnknownFields(message);
+    CHECK(references(chain, fields.field(1).length_delimited()));
+    CHECK(references(chain, fields.field(2).group().field(0).length_delimited()));
+  };
+  const auto early = std::make_shared<EarlyRecord>();  // protobuf copies no other string of this type
+  early->set_name("name");
+  early->mutable_meta()->set_name(large('a'));
+  early->mutable_meta()->mutable_parent()->add_deltas(7);
+  add_unknown(*early->mutable_meta()->mutable_parent(), 'b');
+  const CopyScope scope;
+  const Chain chain = write_shared<EarlyRecord>(deterministic<EarlyRecord>(), early);
+  CHECK((chain == serialize_deterministically(*early)));
+  CHECK(references(chain, early->meta().name()));
+  check(chain, early->meta().parent());
+
+  const auto record = std::make_shared<Record>();
+  add_unknown(*record, 'd');
+  add_unknown(*record->mutable_meta(), 'f');
+  add_unknown(*record->add_history(), 'h');
+  add_unknown((*record->mutable_children())[3], 'j');
+  (*record->mutable_children())[4].set_name("small");
+  (*record->mutable_numbers())["key"] = 5;
+  const Chain all = write_shared<Record>(deterministic<Record>(), record);
+  CHECK((all == serialize_deterministically(*record)));
+  check(all, *record);
+  check(all, record->meta());
+  check(all, record->history(0));
+  check(all, record->children().at(3));
+  CHECK(scope.copied().total() == 0);
+}
+
+TEST_CASE("a map's large key is copied, and counted") {
+  const auto archive = std::make_shared<Archive>();
+  (*archive->mutable_blobs())[large('k')] = large('v');
+  const CopyScope scope;
+  const Chain chain = write_shared<Archive>(deterministic<Archive>(), archive);
+  CHECK((chain == serialize_deterministically(*archive)));
+  CHECK(scope.copied()[CopyPlace::marshal] == large('k').size());
+  CHECK(scope.copied().total() == large('k').size());
 }
 
 TEST_CASE("a message that is handed over moves, and lives as long as the slices") {
