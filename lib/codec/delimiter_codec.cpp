@@ -19,6 +19,7 @@ DelimiterCodec::DelimiterCodec(DelimiterOptions options) : options_(std::move(op
     throw Exception(Error(errc::invalid_argument, "1 to 16 delimiters of 1 to 64 bytes are needed"));
   }
   for (const std::string& delimiter : delimiters) first_bytes_ += delimiter.front();
+  end_ = Slice::copy(delimiters.front());
 }
 
 DelimiterCodec::~DelimiterCodec() = default;
@@ -71,12 +72,11 @@ FrameStep DelimiterCodec::above_limit() const {
 }
 
 void DelimiterCodec::on_write(Chain&& frame) {
-  const std::string& delimiter = options_.delimiters.front();
-  const std::size_t end_bytes = options_.strip ? 0 : std::min(frame.size(), delimiter.size());
+  const std::size_t end_bytes = options_.strip ? 0 : std::min(frame.size(), end_.size());
   if (frame.size() - end_bytes > options_.max_frame_bytes) {
     return pass_error(make_error_code(errc::limit_exceeded), above_limit().detail);
   }
-  if (options_.strip) frame.append(Slice::copy(delimiter));
+  if (options_.strip) frame.append(end_);
   write(std::move(frame));
 }
 

@@ -9,6 +9,7 @@ namespace linkspan {
 bool FrameHeaders::prepend(std::span<const std::byte> header, Chain& frame, BlockAllocator& allocator) {
   constexpr std::size_t kBlockBytes = 512;
   LINKSPAN_ASSERT(header.size() <= kHeaderMostBytes, "a frame's header has at most 16 bytes");
+  if (frame.prepend_in_place(header)) return true;
   if (block_.size() < header.size() || !block_) {
     block_ = allocator.allocate(kBlockBytes);
     if (!block_) return false;

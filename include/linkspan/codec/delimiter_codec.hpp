@@ -46,6 +46,7 @@ class LINKSPAN_API DelimiterCodec final : public FrameCodec {
 
   DelimiterOptions options_;
   std::string first_bytes_;  // that delimiters begin with
+  Slice end_;                // the first delimiter
   // How far an incomplete frame was searched: the slice, the offset in it, and in the input.
   std::size_t slice_ = 0;
   std::size_t offset_ = 0;

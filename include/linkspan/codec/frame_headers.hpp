@@ -3,7 +3,7 @@
 //
 // FrameHeaders: where codecs get the few bytes from that they put in front of a frame.
 // Not for: payloads.
-// Cost: the bytes of a pool block that many headers share.
+// Cost: the bytes of a pool block that many headers share; nothing where the frame has headroom.
 // Threads: the loop's thread only.
 #pragma once
 
@@ -19,7 +19,8 @@ class LINKSPAN_API FrameHeaders {
  public:
   static constexpr std::size_t kHeaderMostBytes = 16;
 
-  /// Puts `header` in front of the frame, as a slice of its own. False: `allocator` has refused a block.
+  /// Puts `header` in front of the frame: into its headroom, if nobody else can see that (Slice::headroom),
+  /// or as a slice of its own. False: `allocator` has refused a block.
   [[nodiscard]] bool prepend(std::span<const std::byte> header, Chain& frame, BlockAllocator& allocator);
 
  private:
