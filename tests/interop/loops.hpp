@@ -85,12 +85,12 @@ class TestLoop {
   std::unique_ptr<EventLoop> own_;
 };
 
-inline void on_every_loop(const std::function<void(TestLoop&)>& body) {
+inline void on_every_loop(const std::function<void(TestLoop&)>& body, const EventLoopOptions& options = {}) {
   std::vector<std::string> kinds{"asio guest", "sim"};
   for (const std::string_view name : transport_names()) kinds.emplace_back(name);
   for (const std::string& kind : kinds) {
     CAPTURE(kind);
-    TestLoop loop(kind);
+    TestLoop loop(kind, options);
     body(loop);
   }
 }
