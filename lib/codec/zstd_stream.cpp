@@ -53,17 +53,30 @@ class ZstdCompress final : public CompressionStream {
   int level_;
 };
 
-// What a frame says of its size: ZSTD_CONTENTSIZE_UNKNOWN when it says nothing, or _ERROR when it is none.
-unsigned long long content_bytes(const Chain& frame) {
-  constexpr std::size_t kHeaderMostBytes = 18;
-  std::array<std::uint8_t, kHeaderMostBytes> header{};
-  std::size_t bytes = 0;
-  Cursor cursor(frame);
-  while (bytes != header.size() && cursor.remaining() != 0) {
-    header[bytes++] = *cursor.read_big_endian<std::uint8_t>();
+/// What the front of a frame says, by RFC 8878, 3.1.1.1.
+struct FrameFront {
+  explicit FrameFront(const Chain& frame) {
+    constexpr std::size_t kMostBytes = 18;
+    std::array<std::uint8_t, kMostBytes> bytes{};
+    std::size_t size = 0;
+    Cursor cursor(frame);
+    while (size != bytes.size() && cursor.remaining() != 0) {
+      bytes[size++] = *cursor.read_big_endian<std::uint8_t>();
+    }
+    content_bytes = ZSTD_getFrameContentSize(bytes.data(), size);
+    constexpr unsigned kSingleSegment =
+        0x20;  // in the byte behind the magic number: the content is the window
+    if ((bytes[4] & kSingleSegment) != 0) {
+      window_bytes = content_bytes < ZSTD_CONTENTSIZE_ERROR ? content_bytes : 0;
+    } else {
+      window_bytes = 1ULL << (10 + (bytes[5] >> 3));
+      window_bytes += window_bytes / 8 * (bytes[5] & 7U);
+    }
   }
-  return ZSTD_getFrameContentSize(header.data(), bytes);
-}
+
+  unsigned long long content_bytes;  // ZSTD_CONTENTSIZE_UNKNOWN or _ERROR: it does not say
+  unsigned long long window_bytes;   // at least
+};
 
 class ZstdDecompress final : public CompressionStream {
  public:
@@ -73,13 +86,16 @@ class ZstdDecompress final : public CompressionStream {
     // The library also takes frames that are to be skipped, and those of its first releases.
     const auto magic = Cursor(frame).read_little_endian<std::uint32_t>();
     if (magic && *magic != ZSTD_MAGICNUMBER) return malformed("it does not begin as a frame of zstd does");
+    // The library does not look at the window of a frame that is there as a whole and small.
+    const FrameFront front(frame);
+    if (front.window_bytes > max_window_bytes_) return window_above_limit();
     if (!context_) {
       context_.reset(ZSTD_createDCtx());
       if (!context_) return no_memory("zstd");
       ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, std::bit_width(max_window_bytes_) - 1);
     }
     ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
-    content_bytes_ = content_bytes(frame);
+    content_bytes_ = front.content_bytes;
     made_bytes_ = 0;
     return std::monostate();
   }
@@ -111,6 +127,11 @@ class ZstdDecompress final : public CompressionStream {
   }
 
  private:
+  [[nodiscard]] Error window_above_limit() const {
+    return {errc::limit_exceeded,
+            "a frame's window is above max_window_bytes, " + std::to_string(max_window_bytes_)};
+  }
+
   std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
   std::size_t max_window_bytes_;
   unsigned long long content_bytes_ = 0;

@@ -292,6 +292,16 @@ TEST_CASE("a frame of zstd with a larger window than the limit is refused, befor
   CHECK((outcome(options, frame) == bytes));
 }
 
+TEST_CASE("a frame of zstd with a large window is refused however small it is, and however it comes") {
+  // Magic number, descriptor (a size of two bytes, less 256), a window of 16 MiB, 256 bytes, a block of one
+  // byte that is repeated.
+  const std::string frame("\x28\xb5\x2f\xfd\x40\x70\0\0\x03\x08\0x", 12);
+  CompressionOptions options = options_of(Algorithm::zstd);
+  CHECK(outcome(options, frame) == "limit exceeded: a frame's window is above max_window_bytes, 8388608");
+  options.max_window_bytes = std::size_t{16} << 20;
+  CHECK(outcome(options, frame) == std::string(256, 'x'));
+}
+
 TEST_CASE("small frames share a block, and a large one keeps none that is large") {
   for (const Algorithm algorithm : kAlgorithms) {
     HeapAllocator memory;
