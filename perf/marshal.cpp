@@ -223,6 +223,36 @@ void read_small_plainly(benchmark::State& state) {
   }
 }
 
+Directory directory() {
+  Directory made;
+  made.set_name("/srv/blocks/0000");
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    Directory::Entry& entry = *made.add_entries();
+    entry.set_name("block-0000-1111-2222-3333");
+    entry.set_bytes(i << 20);
+  }
+  return made;
+}
+
+void read_nested(benchmark::State& state) {
+  const std::string encoded = directory().SerializeAsString();
+  static const auto directories = ProtobufMarshaller<Directory>::create().value_or_throw();
+  for (auto _ : state) {
+    auto message = directories.read(received(encoded));
+    if (!message) return state.SkipWithError("read");
+    benchmark::DoNotOptimize(message.value().message.entries_size());
+  }
+}
+
+void read_nested_plainly(benchmark::State& state) {
+  const std::string encoded = directory().SerializeAsString();
+  for (auto _ : state) {
+    Directory message;
+    if (!message.ParseFromString(encoded)) return state.SkipWithError("parse");
+    benchmark::DoNotOptimize(message.entries_size());
+  }
+}
+
 struct Variant {
   const char* name;
   void (*run)(benchmark::State&, std::size_t bytes, bool summed);
@@ -265,6 +295,8 @@ int main(int argc, char** argv) {
   add_small("one copy", "out", write_small_plainly);
   add_small("linkspan", "in", read_small);
   add_small("one copy", "in", read_small_plainly);
+  add_small("linkspan", "in, nested", read_nested);
+  add_small("one copy", "in, nested", read_nested_plainly);
   add_cases("out", kOut);
   add_cases("in", kIn);
   return run(argc, argv);

@@ -38,10 +38,24 @@ void write_encoded(std::span<const std::byte> bytes, ChainWriter& writer) {
   writer.commit(bytes.size());
 }
 
+Status check_required(const google::protobuf::Message& message) {
+  if (message.IsInitialized()) return std::monostate();
+  return Error(errc::malformed, "required fields are missing: " + message.InitializationErrorString());
+}
+
+// Empty values never become payloads.
+std::size_t least_payload_bytes(const ProtobufOptions& options) {
+  return std::max<std::size_t>(options.payload_threshold_bytes, 1);
+}
+
+// protobuf is much quicker with an array, for which it has no other depth than its default.
+bool is_array(const Chain& chain, int max_depth) {
+  return chain.slice_count() == 1 && max_depth == CodedInputStream::GetDefaultRecursionLimit();
+}
+
 bool parse(const Chain& chain, int max_depth, google::protobuf::Message& message) {
   if (chain.empty()) return true;
-  // protobuf is much quicker with an array, for which it has no other depth than its default.
-  if (chain.slice_count() == 1 && max_depth == CodedInputStream::GetDefaultRecursionLimit()) {
+  if (is_array(chain, max_depth)) {
     return message.ParsePartialFromArray(chain.front().data(), static_cast<int>(chain.size()));
   }
   BufferChainInputStream stream(chain);
@@ -83,7 +97,7 @@ class PayloadFinder final : public MessageWalk::Visitor {
   explicit PayloadFinder(const ProtobufOptions& options) : options_(options) {}
 
   bool on_payload(MessageWalk& walk, std::size_t length_position, std::size_t length) override {
-    if (length < std::max<std::size_t>(options_.payload_threshold_bytes, 1)) return walk.skip(length);
+    if (length < least_payload_bytes(options_)) return walk.skip(length);
     if (count_ == options_.limits.max_payloads) {
       return walk.fail(errc::limit_exceeded, "is one payload more than max_payloads");
     }
@@ -254,10 +268,18 @@ Status ProtobufMarshallerCore::read(Chain&& bytes, Message& message, Payloads& p
   const ProtobufOptions& options = layout_->options;
   const std::size_t most = std::min(options.limits.max_message_bytes, kMaxEncodedBytes);
   if (bytes.size() > most) return too_large(bytes.size(), "max_message_bytes", most);
+  const int max_depth = options.limits.max_depth;
+  const MessageShape& shape = layout_->shapes.root();
+  // The short way, for messages that have no payloads or are too small for one. If protobuf refuses, the walk
+  // says what is wrong and where.
+  const bool no_payloads = bytes.size() < least_payload_bytes(options) || !shape.has_payloads();
+  const bool parsed =
+      no_payloads && is_array(bytes, max_depth) && lengths_fit(bytes.front().bytes(), shape, max_depth);
+  if (parsed && parse(bytes, max_depth, message)) return check_required(message);
   std::vector<Edit> edits;
   PayloadFinder finder(options);
   MessageWalk walk(bytes, finder, edits);
-  if (!walk.run(layout_->shapes.root(), options.limits.max_depth)) return walk.error();
+  if (!walk.run(shape, max_depth)) return walk.error();
 
   Chain rest;
   if (!edits.empty()) {
@@ -278,13 +300,10 @@ Status ProtobufMarshallerCore::read(Chain&& bytes, Message& message, Payloads& p
   } else {
     rest = std::move(bytes);
   }
-  if (!parse(rest, options.limits.max_depth, message)) {
+  if (parsed || !parse(rest, max_depth, message)) {
     return Error(errc::malformed, "protobuf refuses the message, as it does when a string is not UTF-8");
   }
-  if (!message.IsInitialized()) {
-    return Error(errc::malformed, "required fields are missing: " + message.InitializationErrorString());
-  }
-  return std::monostate();
+  return check_required(message);
 }
 
 }  // namespace linkspan::detail

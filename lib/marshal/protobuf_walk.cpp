@@ -7,6 +7,65 @@
 #include <utility>
 
 namespace linkspan::detail {
+namespace {
+
+// The varint at the front of `bytes`, which is taken off; more than `most` bytes are none.
+bool take_varint(std::span<const std::byte>& bytes, std::size_t most, std::uint64_t& value) noexcept {
+  value = 0;
+  most = std::min(most, bytes.size());
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto byte = static_cast<std::uint64_t>(bytes[i]);
+    value |= (byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      bytes = bytes.subspan(i + 1);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool drop(std::span<const std::byte>& bytes, std::uint64_t size) noexcept {
+  if (size > bytes.size()) return false;
+  bytes = bytes.subspan(size);
+  return true;
+}
+
+}  // namespace
+
+bool lengths_fit(std::span<const std::byte> message, const MessageShape& shape, int depth) noexcept {
+  constexpr std::size_t kTagMostBytes = 4;  // of lengths, too: longer ones are for MessageWalk
+  constexpr std::size_t kVarintMostBytes = 10;
+  if (depth < 0) return false;
+  if (!shape.has_messages()) return true;  // protobuf knows where the last of its fields has to end
+  while (!message.empty()) {
+    std::uint64_t tag = 0;
+    std::uint64_t value = 0;
+    if (!take_varint(message, kTagMostBytes, tag)) return false;
+    switch (static_cast<WireType>(tag & 7)) {
+      case WireType::varint:
+        if (!take_varint(message, kVarintMostBytes, value)) return false;
+        break;
+      case WireType::fixed64:
+        if (!drop(message, 8)) return false;
+        break;
+      case WireType::fixed32:
+        if (!drop(message, 4)) return false;
+        break;
+      case WireType::length: {
+        if (!take_varint(message, kTagMostBytes, value) || value > message.size()) return false;
+        const FieldShape* const found = shape.find({static_cast<std::uint32_t>(tag >> 3), WireType::length});
+        if (found != nullptr && found->message != nullptr &&
+            !lengths_fit(message.first(value), *found->message, depth - 1)) {
+          return false;
+        }
+        message = message.subspan(value);
+        break;
+      }
+      default: return false;
+    }
+  }
+  return true;
+}
 
 bool MessageWalk::skip(std::size_t size) noexcept {
   if (size > left()) return overrun();

@@ -37,6 +37,12 @@ struct Edit {
   std::uint32_t payload;
 };
 
+/// A quick look at a message in one piece: true if every message inside of it, down to `depth` levels, ends
+/// within the one around it, which is all that protobuf does not check by itself. Otherwise MessageWalk has
+/// to look, as also for groups, and says what is wrong, if anything is.
+[[nodiscard]] bool lengths_fit(std::span<const std::byte> message, const MessageShape& shape,
+                               int depth) noexcept;
+
 class MessageWalk {
  public:
   /// What finds a payload field. It reads the value, `length` bytes, or skips it.

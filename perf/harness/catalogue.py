@@ -44,6 +44,8 @@ MARSHAL_BOUNDS = (
     Bound("linkspan", "cpu time", "at most", 1 / 20, "one copy",
           {"direction": "in", "bytes": 1 << 20, "summed": "no"}),
     Bound("linkspan", "cpu time", "at most", 1.1, "one copy", {"direction": "out", "bytes": 0}),
+    Bound("linkspan", "cpu time", "at most", 1.3, "one copy", {"direction": "in", "bytes": 0}),
+    Bound("linkspan", "cpu time", "at most", 1.3, "one copy", {"direction": "in, nested", "bytes": 0}),
 )
 
 BENCHMARKS = (

@@ -3,7 +3,7 @@
 //
 // Bytes that may be a message with payloads anywhere, in pieces of any size: they are read as protobuf reads
 // them, or refused as it does, and what was read is written as an equal message. The first byte chooses the
-// size of the pieces, the second the threshold for payloads.
+// size of the pieces (255: one piece), the second the threshold for payloads.
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/util/message_differencer.h>
 
@@ -50,17 +50,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const google::protobuf::LogSilencer silencer;
   static const ProtobufMarshaller<Archive> all = archives(0);
   static const ProtobufMarshaller<Archive> large = archives(16);
+  static const ProtobufMarshaller<Archive> none = archives(std::size_t{1} << 30);
   if (size < 2) return 0;
-  const auto& marshaller = data[1] % 2 == 0 ? all : large;
+  const auto& marshaller = data[1] % 3 == 0 ? all : data[1] % 3 == 1 ? large : none;
+  const std::size_t piece = data[0] == 255 ? size : 1 + data[0];
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
 
   Archive expected;
   const bool parses = expected.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  auto read = marshaller.read(cut(bytes, 1 + data[0]));
+  auto read = marshaller.read(cut(bytes, piece));
   require(read.ok() == parses);
   if (!parses) return 0;
 
-  auto again = marshaller.read(cut(bytes, 1 + data[0]));
+  auto again = marshaller.read(cut(bytes, piece));
   ChainWriter writer(heap_allocator());
   const Status written = marshaller.write(std::move(again).value(), writer);
   // A payload that another value of its field has replaced is in no field.

@@ -52,17 +52,18 @@ std::string field(std::uint64_t number, const std::string& value) {
 }
 
 template <class M>
-ProtobufMarshaller<M> marshaller_of(const std::string& payload_field, const ProtobufLimits& limits = {}) {
+ProtobufMarshaller<M> marshaller_of(const std::string& payload_field, const ProtobufLimits& limits = {},
+                                    std::size_t threshold = 3) {
   ProtobufOptions options;
   options.payload_fields = {payload_field};
-  options.payload_threshold_bytes = 3;
+  options.payload_threshold_bytes = threshold;
   options.limits = limits;
   return ProtobufMarshaller<M>::create(std::move(options)).value_or_throw();
 }
 
 template <class M>
-Error read_failure(const std::string& bytes, const ProtobufLimits& limits = {}) {
-  const auto marshaller = marshaller_of<M>("data", limits);
+Error read_failure(const std::string& bytes, const ProtobufLimits& limits, std::size_t threshold) {
+  const auto marshaller = marshaller_of<M>("data", limits, threshold);
   largest_allocation = 0;
   const auto result = marshaller.read(Chain(Slice::immortal(bytes)));
   CHECK(largest_allocation <= 8192 + 8 * bytes.size());
@@ -70,15 +71,31 @@ Error read_failure(const std::string& bytes, const ProtobufLimits& limits = {}) 
 }
 
 template <class M>
+Error read_failure(const std::string& bytes, const ProtobufLimits& limits = {}) {
+  const Error error = read_failure<M>(bytes, limits, 3);
+  if (error.code != errc::limit_exceeded || limits.max_payloads == ProtobufLimits().max_payloads) {
+    const Error short_way = read_failure<M>(bytes, limits, bytes.size() + 1);  // no payloads fit
+    CHECK(short_way.code == error.code);
+    CHECK(short_way.detail == error.detail);
+  }
+  return error;
+}
+
+template <class M>
 std::error_code decode_error(const std::string& bytes, const ProtobufLimits& limits = {}) {
   return read_failure<M>(bytes, limits).code;
 }
 
-/// Decodes as protobuf does, or not at all where protobuf does not.
+/// Decodes as protobuf does, or not at all where protobuf does not: in the pieces of `chain`, with payloads,
+/// and in one piece, without.
 template <class M>
 void check_like_protobuf(const ProtobufMarshaller<M>& marshaller, const std::string& bytes, Chain&& chain) {
+  static const auto short_way = marshaller_of<M>("data", {}, kReferenceThreshold);
   M expected;
   const bool parses = expected.ParseFromString(bytes);
+  auto whole = short_way.read(Chain(Slice::immortal(bytes)));
+  CHECK(whole.ok() == parses);
+  if (whole && parses) CHECK(equal(whole.value().message, expected));
   auto read = marshaller.read(std::move(chain));
   CHECK(read.ok() == parses);
   if (!read || !parses) return;

@@ -132,10 +132,10 @@ class ProtobufMarshaller {
   /// where it is known. Lengths are checked against the bytes that are there before protobuf sees them:
   /// nothing is allocated because a length says so.
   [[nodiscard]] Result<Envelope<M>> read(Chain&& bytes) const {
-    Result<Envelope<M>> result{Envelope<M>()};
+    Result<Envelope<M>> result(std::in_place);
     Envelope<M>& envelope = result.value();
-    Status status = core_.read(std::move(bytes), envelope.message, envelope.payloads);
-    if (!status) return status.error();
+    const Status status = core_.read(std::move(bytes), envelope.message, envelope.payloads);
+    if (!status) result = status.error();
     return result;
   }
 
