@@ -208,7 +208,7 @@ void write_small_plainly(benchmark::State& state) {
 void read_small(benchmark::State& state) {
   const std::string encoded = encoded_response(0);
   for (auto _ : state) {
-    auto message = responses().read(received(encoded));
+    auto message = responses().read(Chain(Slice::immortal(std::string_view(encoded))));
     if (!message) return state.SkipWithError("read");
     benchmark::DoNotOptimize(message.value().message.offset());
   }
@@ -238,7 +238,7 @@ void read_nested(benchmark::State& state) {
   const std::string encoded = directory().SerializeAsString();
   static const auto directories = ProtobufMarshaller<Directory>::create().value_or_throw();
   for (auto _ : state) {
-    auto message = directories.read(received(encoded));
+    auto message = directories.read(Chain(Slice::immortal(std::string_view(encoded))));
     if (!message) return state.SkipWithError("read");
     benchmark::DoNotOptimize(message.value().message.entries_size());
   }

@@ -53,11 +53,13 @@ bool is_array(const Chain& chain, int max_depth) {
   return chain.slice_count() == 1 && max_depth == CodedInputStream::GetDefaultRecursionLimit();
 }
 
+bool parse_array(const Slice& slice, google::protobuf::Message& message) {
+  return message.ParsePartialFromArray(slice.data(), static_cast<int>(slice.size()));
+}
+
 bool parse(const Chain& chain, int max_depth, google::protobuf::Message& message) {
   if (chain.empty()) return true;
-  if (is_array(chain, max_depth)) {
-    return message.ParsePartialFromArray(chain.front().data(), static_cast<int>(chain.size()));
-  }
+  if (is_array(chain, max_depth)) return parse_array(chain.front(), message);
   BufferChainInputStream stream(chain);
   CodedInputStream coded(&stream);
   coded.SetRecursionLimit(max_depth);
@@ -117,6 +119,39 @@ class PayloadFinder final : public MessageWalk::Visitor {
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
 };
+
+// `parses`: protobuf has not refused these bytes already.
+Status read_walking(const ProtobufOptions& options, const MessageShape& shape, Chain&& bytes,
+                    google::protobuf::Message& message, Payloads& payloads, bool parses) {
+  std::vector<Edit> edits;
+  PayloadFinder finder(options);
+  MessageWalk walk(bytes, finder, edits);
+  if (!walk.run(shape, options.limits.max_depth)) return walk.error();
+
+  Chain rest;
+  if (!edits.empty()) {
+    ChainWriter writer(heap_allocator(), {.reference_threshold_bytes = 0});
+    std::size_t position = 0;
+    for (const Edit& edit : edits) {
+      writer.append(bytes.split_front(edit.position - position));
+      position = edit.position + edit.old_length_bytes + edit.old_value_bytes;
+      bytes.drop_front(edit.old_length_bytes);
+      writer.write_varint(edit.length);
+      if (edit.payload == Edit::kNoPayload) continue;
+      const std::string ticket = payloads.add(bytes.split_front(edit.old_value_bytes));
+      write_encoded(std::as_bytes(std::span(ticket)), writer);
+    }
+    writer.append(std::move(bytes));
+    if (writer.error()) return Error(writer.error(), "memory is out");
+    rest = writer.take();
+  } else {
+    rest = std::move(bytes);
+  }
+  if (!parses || !parse(rest, options.limits.max_depth, message)) {
+    return Error(errc::malformed, "protobuf refuses the message, as it does when a string is not UTF-8");
+  }
+  return check_required(message);
+}
 
 }  // namespace
 
@@ -273,37 +308,11 @@ Status ProtobufMarshallerCore::read(Chain&& bytes, Message& message, Payloads& p
   // The short way, for messages that have no payloads or are too small for one. If protobuf refuses, the walk
   // says what is wrong and where.
   const bool no_payloads = bytes.size() < least_payload_bytes(options) || !shape.has_payloads();
-  const bool parsed =
-      no_payloads && is_array(bytes, max_depth) && lengths_fit(bytes.front().bytes(), shape, max_depth);
-  if (parsed && parse(bytes, max_depth, message)) return check_required(message);
-  std::vector<Edit> edits;
-  PayloadFinder finder(options);
-  MessageWalk walk(bytes, finder, edits);
-  if (!walk.run(shape, max_depth)) return walk.error();
-
-  Chain rest;
-  if (!edits.empty()) {
-    ChainWriter writer(heap_allocator(), {.reference_threshold_bytes = 0});
-    std::size_t position = 0;
-    for (const Edit& edit : edits) {
-      writer.append(bytes.split_front(edit.position - position));
-      position = edit.position + edit.old_length_bytes + edit.old_value_bytes;
-      bytes.drop_front(edit.old_length_bytes);
-      writer.write_varint(edit.length);
-      if (edit.payload == Edit::kNoPayload) continue;
-      const std::string ticket = payloads.add(bytes.split_front(edit.old_value_bytes));
-      write_encoded(std::as_bytes(std::span(ticket)), writer);
-    }
-    writer.append(std::move(bytes));
-    if (writer.error()) return Error(writer.error(), "memory is out");
-    rest = writer.take();
-  } else {
-    rest = std::move(bytes);
+  if (no_payloads && is_array(bytes, max_depth) && lengths_fit(bytes.front().bytes(), shape, max_depth)) {
+    if (parse_array(bytes.front(), message)) return check_required(message);
+    return read_walking(options, shape, std::move(bytes), message, payloads, false);
   }
-  if (parsed || !parse(rest, max_depth, message)) {
-    return Error(errc::malformed, "protobuf refuses the message, as it does when a string is not UTF-8");
-  }
-  return check_required(message);
+  return read_walking(options, shape, std::move(bytes), message, payloads, true);
 }
 
 }  // namespace linkspan::detail
