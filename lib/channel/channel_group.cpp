@@ -14,6 +14,13 @@
 #include "linkspan/loop/timer.hpp"
 
 namespace linkspan {
+namespace {
+
+Error closed_error() {
+  return Error(errc::cancelled, "the group is closed");
+}
+
+}  // namespace
 
 // --- what is on its way -----------------------------------------------------------------------------------
 
@@ -82,6 +89,7 @@ class ChannelGroup::Core : public std::enable_shared_from_this<Core> {
 
   Status admit();
   void count_left() noexcept { size_.fetch_sub(1, std::memory_order_relaxed); }
+  /// nullptr: the group is closed, and its end does not see a member that joins now.
   std::shared_ptr<Part> part_of(EventLoop& loop);
   void retire(const Part& part) noexcept;
   void broadcast(const std::shared_ptr<Broadcast>& broadcast);
@@ -225,7 +233,7 @@ void ChannelGroup::Part::end(bool gently, Duration deadline, std::shared_ptr<End
 // --- Core -------------------------------------------------------------------------------------------------
 
 Status ChannelGroup::Core::admit() {
-  if (ending_.load(std::memory_order_acquire)) return Error(errc::cancelled, "the group is closed");
+  if (ending_.load(std::memory_order_acquire)) return closed_error();
   if (size_.fetch_add(1, std::memory_order_relaxed) < options_.max_channels) return std::monostate{};
   size_.fetch_sub(1, std::memory_order_relaxed);
   return Error(errc::limit_exceeded,
@@ -234,6 +242,7 @@ Status ChannelGroup::Core::admit() {
 
 std::shared_ptr<ChannelGroup::Part> ChannelGroup::Core::part_of(EventLoop& loop) {
   const std::lock_guard lock(mutex_);
+  if (ending_.load(std::memory_order_acquire)) return nullptr;
   const auto found = std::ranges::find_if(parts_, [&](const auto& part) { return &part->loop == &loop; });
   if (found != parts_.end()) return *found;
   return parts_.emplace_back(std::make_shared<Part>(loop, weak_from_this()));
@@ -295,8 +304,18 @@ Status ChannelGroup::add(Channel& channel) {
   Membership::All& all = channel.attributes().get(Membership::key());
   if (std::ranges::any_of(all, [&](const auto& each) { return each->of(*core_); })) return std::monostate{};
   if (Status status = core_->admit(); !status) return status;
-  all.push_back(std::make_unique<Membership>(channel, core_, core_->part_of(channel.loop())));
-  return std::monostate{};
+  try {
+    all.reserve(all.size() + 1);
+    if (std::shared_ptr<Part> part = core_->part_of(channel.loop())) {
+      all.push_back(std::make_unique<Membership>(channel, core_, std::move(part)));
+      return std::monostate{};
+    }
+  } catch (...) {  // no memory
+    core_->count_left();
+    throw;
+  }
+  core_->count_left();
+  return closed_error();
 }
 
 void ChannelGroup::remove(Channel& channel) noexcept {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "lib/base/log_exception.hpp"
 #include "linkspan/channel/channel.hpp"
 
 namespace linkspan {
@@ -12,14 +13,16 @@ namespace detail {
 ChannelState::ChannelState(EventLoop& loop_in, std::size_t high_bytes_in, const PendingLimits& limits_in)
     : loop(&loop_in), high_bytes(high_bytes_in), limits(limits_in), budget(loop_in.pending_budget()) {}
 
-bool ChannelState::admits(std::size_t bytes) const noexcept {
+bool ChannelState::admits(std::size_t bytes) noexcept {
   const std::size_t queued =
       remote_bytes.load(std::memory_order_relaxed) + local_bytes.load(std::memory_order_relaxed);
   if (queued <= high_bytes) return true;
   // Those that may wait are looked at again on the loop.
   const std::size_t times = limits.when_full == WhenFull::wait ? 2 : 1;
   if (queued + bytes <= times * limits.max_bytes) {
-    if (budget == nullptr || !budget->exceeded(times)) return true;
+    if (budget == nullptr) return true;
+    const std::lock_guard lock(mutex);
+    if (loop == nullptr || !budget->exceeded(times)) return true;
     budget->count_refused();
   }
   return false;
@@ -41,17 +44,33 @@ bool RemoteTask::submit(const std::shared_ptr<ChannelState>& state, std::unique_
   // A refused task is destroyed after the lock is gone: its completion may use the ref again.
   const std::lock_guard lock(state->mutex);
   if (state->loop == nullptr) return false;
+  task->put_on_account();
   const bool posted = state->loop->post([state, raw = task.get()] {
     const std::unique_ptr<RemoteTask> owner(raw);
     owner->run(state->channel);
   });
-  if (posted) static_cast<void>(task.release());
+  if (posted) {
+    static_cast<void>(task.release());
+  } else {
+    task->take_off_account();
+  }
   return posted;
 }
 
+void complete_here(WriteDone& done, std::error_code error) noexcept {
+  if (!done) return;
+  try {
+    done(error);
+  } catch (...) {
+    log_exception("channel", "a write's completion");
+  }
+}
+
 RemoteWrite::RemoteWrite(std::shared_ptr<ChannelState> state, std::size_t bytes, WriteDone done)
-    : state_(std::move(state)), bytes_(bytes), done_(std::move(done)) {
-  if (state_ == nullptr) return;
+    : state_(std::move(state)), bytes_(bytes), done_(std::move(done)) {}
+
+void RemoteWrite::put_on_account() noexcept {
+  on_account_ = true;
   if (state_->budget != nullptr) state_->budget->add(bytes_);
   const std::size_t remote = state_->remote_bytes.fetch_add(bytes_, std::memory_order_relaxed) + bytes_;
   if (remote + state_->local_bytes.load(std::memory_order_relaxed) > state_->high_bytes) {
@@ -61,7 +80,7 @@ RemoteWrite::RemoteWrite(std::shared_ptr<ChannelState> state, std::size_t bytes,
 
 RemoteWrite::~RemoteWrite() {
   take_off_account();
-  if (done_) done_(make_error_code(errc::cancelled));
+  complete_here(done_, make_error_code(errc::cancelled));
 }
 
 void RemoteWrite::run(Channel* channel) {
@@ -72,9 +91,9 @@ void RemoteWrite::run(Channel* channel) {
 }
 
 void RemoteWrite::take_off_account() noexcept {
-  if (state_ == nullptr) return;
+  if (!std::exchange(on_account_, false)) return;
   if (state_->budget != nullptr) state_->budget->subtract(bytes_);
-  state_->remote_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+  state_->remote_bytes.fetch_sub(bytes_, std::memory_order_relaxed);
 }
 
 // A function to call on the channel.

@@ -131,10 +131,10 @@ void PooledChannel::Pool::serve() {
   while (!waiters_.empty() && !idle_.empty()) {
     const ChannelRef channel = std::move(idle_.back().channel);
     idle_.pop_back();
-    if (healthy(channel)) {
-      hand_out(channel);
-    } else {
+    if (!healthy(channel) || closed_) {  // the check may have destroyed the pool
       channel.close();
+    } else {
+      hand_out(channel);
     }
   }
   while (!closed_ && connecting() < waiters_.size() &&
@@ -209,7 +209,7 @@ void PooledChannel::Pool::close_idle() {
     idle_.front().channel.close();
     idle_.pop_front();
   }
-  if (!idle_.empty()) idle_timer_.start(idle_.front().since + options_.idle_time - now);
+  if (!idle_.empty()) idle_timer_.start(options_.idle_time - (now - idle_.front().since));
 }
 
 void PooledChannel::Pool::close() {

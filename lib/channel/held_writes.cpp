@@ -129,7 +129,7 @@ void HeldWrites::restart_timer() {
   if (writes_.empty()) {
     deadline_.cancel();
   } else {
-    deadline_.start(writes_.front()->since_ + channel_.limits_.max_wait - channel_.loop().now());
+    deadline_.start(channel_.limits_.max_wait - (channel_.loop().now() - writes_.front()->since_));
   }
 }
 

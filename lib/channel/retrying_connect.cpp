@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/base/split_mix.hpp"
+#include "lib/loop/guarded_call.hpp"
 
 namespace linkspan {
 
@@ -100,7 +101,10 @@ void RetryingConnect::finish(std::error_code error, ChannelRef channel) {
   ListNode<DeferredTask>::unlink();
   if (error) std::exchange(channel_, {}).abort();  // of an attempt that runs
   Done done = std::move(done_);
-  if (done) done(error, std::move(channel));  // which may destroy this
+  if (!done) return;
+  LoopCounters& counters = loop_.counters();
+  auto call = [&] { done(error, std::move(channel)); };  // which may destroy this
+  guarded_call(call, "a callback of connecting again", counters);
 }
 
 }  // namespace linkspan

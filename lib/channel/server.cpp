@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -129,6 +130,7 @@ class Server::Core final : public ListenerHandler, public std::enable_shared_fro
   std::condition_variable changed_;
   std::size_t parts_running_;
   bool stopping_ = false;
+  std::thread::id telling_;                       // the thread that tells them
   bool over_ = false;                             // no part runs, and everybody has been told
   std::vector<unique_function<void()>> waiting_;  // to be told
 };
@@ -330,6 +332,7 @@ void Server::Core::Part::finish() {
 void Server::Core::part_finished(EventLoop& loop) {
   std::unique_lock lock(mutex_);
   if (--parts_running_ != 0) return;
+  telling_ = std::this_thread::get_id();
   while (!waiting_.empty()) {
     unique_function<void()> done = std::move(waiting_.back());
     waiting_.pop_back();
@@ -343,7 +346,8 @@ void Server::Core::part_finished(EventLoop& loop) {
 
 void Server::Core::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return over_; });
+  // A callback that destroys the server is not waited for.
+  changed_.wait(lock, [this] { return over_ || telling_ == std::this_thread::get_id(); });
 }
 
 bool Server::Core::stopping() {

@@ -62,7 +62,7 @@ void Watchdog<Message>::fail(const char* what) {
 template <class Message>
 Duration ReadWatchdog<Message>::look() {
   if (!this->channel().reading()) this->last_ = this->now();
-  const Duration left = this->last_ + this->limit() - this->now();
+  const Duration left = this->limit() - (this->now() - this->last_);
   if (left > Duration::zero()) return left;
   this->last_ = this->now();  // if somebody takes the error
   this->fail("nothing was received");

@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "lib/base/log_exception.hpp"
 #include "linkspan/base/assert.hpp"
 
 namespace linkspan {
@@ -34,6 +35,15 @@ class WriteGroup::State {
     if (done_) done_(first_);  // nobody else is left
   }
 
+  /// In a destructor.
+  void complete_guarded(std::error_code error) noexcept {
+    try {
+      complete(error);
+    } catch (...) {
+      log_exception("channel", "the completion of a group of writes");
+    }
+  }
+
  private:
   std::mutex mutex_;
   std::size_t open_ = 1;  // writes, and the group until it is finished
@@ -48,7 +58,7 @@ class WriteGroup::Part {
   Part(Part&&) noexcept = default;
   Part& operator=(Part&&) = delete;
   ~Part() {
-    if (state_ != nullptr) state_->complete(make_error_code(errc::cancelled));
+    if (state_ != nullptr) state_->complete_guarded(make_error_code(errc::cancelled));
   }
   void operator()(std::error_code error) { std::exchange(state_, nullptr)->complete(error); }
 
@@ -59,7 +69,7 @@ class WriteGroup::Part {
 WriteGroup::WriteGroup(WriteDone done) : state_(std::make_shared<State>(std::move(done))) {}
 
 WriteGroup::~WriteGroup() {
-  if (state_ != nullptr) finish();
+  if (state_ != nullptr) state_->complete_guarded({});
 }
 
 WriteDone WriteGroup::next() {

@@ -68,7 +68,7 @@ struct ChannelState {
 
   std::size_t high_bytes;  // the watermark
   PendingLimits limits;
-  PendingBudget* budget;                     // of the loop, or nullptr
+  PendingBudget* budget;                     // of the loop, or nullptr; lives while `loop` is there
   std::size_t charged_bytes = 0;             // to it, for what the channel has; on that thread only
   std::atomic<std::size_t> remote_bytes{0};  // given to refs, not yet in the pipeline
   std::atomic<std::size_t> local_bytes{0};   // the channel's queue, as it was last seen
@@ -76,7 +76,7 @@ struct ChannelState {
 
   ChannelState(EventLoop& loop_in, std::size_t high_bytes_in, const PendingLimits& limits_in);
   /// Whether a write from another thread may be posted; counts it when not.
-  [[nodiscard]] bool admits(std::size_t bytes) const noexcept;
+  [[nodiscard]] bool admits(std::size_t bytes) noexcept;
   /// The channel has that many bytes. Its thread.
   void charge(std::size_t bytes) noexcept;
 };
@@ -90,7 +90,15 @@ class LINKSPAN_API RemoteTask {
 
   /// False, and the task is destroyed, when the loop takes it no more.
   static bool submit(const std::shared_ptr<ChannelState>& state, std::unique_ptr<RemoteTask> task);
+
+ protected:
+  /// It is about to be posted, or could not be after all. The loop is there meanwhile.
+  virtual void put_on_account() noexcept {}
+  virtual void take_off_account() noexcept {}
 };
+
+/// Inside a call, or where nobody is above it: what it throws is logged.
+LINKSPAN_API void complete_here(WriteDone& done, std::error_code error) noexcept;
 
 /// A write on its way to the loop: counts its bytes, and completes also when it never arrives.
 class LINKSPAN_API RemoteWrite : public RemoteTask {
@@ -103,10 +111,12 @@ class LINKSPAN_API RemoteWrite : public RemoteTask {
   virtual void deliver(Channel& channel, WriteDone done) = 0;
 
  private:
-  void take_off_account() noexcept;
+  void put_on_account() noexcept final;
+  void take_off_account() noexcept final;
 
   std::shared_ptr<ChannelState> state_;
   std::size_t bytes_;
+  bool on_account_ = false;
   WriteDone done_;
 };
 

@@ -73,7 +73,7 @@ const {
 template <class T>
 void ChannelRef::write_remotely(T&& message, WriteDone done, WriteToken token) const {
   if (state_ != nullptr && !state_->admits(message_bytes(message))) {
-    if (done) done(make_error_code(errc::limit_exceeded));
+    detail::complete_here(done, make_error_code(errc::limit_exceeded));
     return;
   }
   detail::RemoteTask::submit(state_, std::make_unique<detail::RemoteWriteOf<T>>(
