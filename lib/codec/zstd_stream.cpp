@@ -3,6 +3,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -64,18 +65,18 @@ struct FrameFront {
       bytes[size++] = *cursor.read_big_endian<std::uint8_t>();
     }
     content_bytes = ZSTD_getFrameContentSize(bytes.data(), size);
-    constexpr unsigned kSingleSegment =
-        0x20;  // in the byte behind the magic number: the content is the window
-    if ((bytes[4] & kSingleSegment) != 0) {
-      window_bytes = content_bytes < ZSTD_CONTENTSIZE_ERROR ? content_bytes : 0;
-    } else {
-      window_bytes = 1ULL << (10 + (bytes[5] >> 3));
-      window_bytes += window_bytes / 8 * (bytes[5] & 7U);
-    }
+
+    constexpr std::array<std::size_t, 4> kContentSizeBytes{0, 2, 4, 8};
+    constexpr std::array<std::size_t, 4> kDictionaryBytes{0, 1, 2, 4};
+    const unsigned descriptor = bytes[4];
+    const bool single_segment = (descriptor & 0x20U) != 0;
+    // In place of the window, or none, there is at least one byte of the content's size.
+    header_bytes = 6 + kDictionaryBytes[descriptor & 3U] + kContentSizeBytes[descriptor >> 6U] -
+                   (single_segment && descriptor >> 6U != 0 ? 1 : 0);
   }
 
   unsigned long long content_bytes;  // ZSTD_CONTENTSIZE_UNKNOWN or _ERROR: it does not say
-  unsigned long long window_bytes;   // at least
+  std::size_t header_bytes;
 };
 
 class ZstdDecompress final : public CompressionStream {
@@ -86,22 +87,23 @@ class ZstdDecompress final : public CompressionStream {
     // The library also takes frames that are to be skipped, and those of its first releases.
     const auto magic = Cursor(frame).read_little_endian<std::uint32_t>();
     if (magic && *magic != ZSTD_MAGICNUMBER) return malformed("it does not begin as a frame of zstd does");
-    // The library does not look at the window of a frame that is there as a whole and small.
-    const FrameFront front(frame);
-    if (front.window_bytes > max_window_bytes_) return window_above_limit();
     if (!context_) {
       context_.reset(ZSTD_createDCtx());
       if (!context_) return no_memory("zstd");
       ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, std::bit_width(max_window_bytes_) - 1);
     }
     ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
+    const FrameFront front(frame);
     content_bytes_ = front.content_bytes;
+    header_left_ = front.header_bytes;
     made_bytes_ = 0;
     return std::monostate();
   }
 
   Result<bool> step(std::span<const std::byte>& in, std::span<std::byte>& out, bool) override {
-    ZSTD_inBuffer from{in.data(), in.size(), 0};
+    // The header goes first: a frame that is there as a whole the library decodes in another way, in which it
+    // does not look at the window and refuses other blocks. What comes out must not depend on how bytes came.
+    ZSTD_inBuffer from{in.data(), header_left_ == 0 ? in.size() : std::min(in.size(), header_left_), 0};
     ZSTD_outBuffer to{out.data(), out.size(), 0};
     const std::size_t left = ZSTD_decompressStream(context_.get(), &to, &from);
     if (ZSTD_isError(left) != 0) {
@@ -118,6 +120,7 @@ class ZstdDecompress final : public CompressionStream {
     in = in.subspan(from.pos);
     out = out.subspan(to.pos);
     made_bytes_ += to.pos;
+    header_left_ -= std::min(from.pos, header_left_);
     if (left != 0) return false;
     // Not checked by the library's streams when the last block is empty.
     if (content_bytes_ < ZSTD_CONTENTSIZE_ERROR && made_bytes_ != content_bytes_) {
@@ -127,15 +130,11 @@ class ZstdDecompress final : public CompressionStream {
   }
 
  private:
-  [[nodiscard]] Error window_above_limit() const {
-    return {errc::limit_exceeded,
-            "a frame's window is above max_window_bytes, " + std::to_string(max_window_bytes_)};
-  }
-
   std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
   std::size_t max_window_bytes_;
   unsigned long long content_bytes_ = 0;
   unsigned long long made_bytes_ = 0;
+  std::size_t header_left_ = 0;
 };
 
 }  // namespace

@@ -45,16 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Compressor compressor(options);  // for all: a frame leaves nothing behind for the next one
   const auto whole = compressor.decompress(cut(bytes, bytes.size()), memory);
   const auto pieces = compressor.decompress(cut(bytes, 1 + data[1] % 32), memory);
-  // A block that is empty although it says that it is compressed is an error to zstd in a frame that comes at
-  // once.
-  const bool zstd = options.algorithm == CompressionAlgorithm::zstd;
-  if (zstd && pieces && !whole && whole.error().code == errc::malformed) return 0;
   require(whole.ok() == pieces.ok());
   require(memory.statistics().high_water_bytes <= 4 * kFrameMostBytes);
-  if (!whole) {
-    require(whole.error().code == pieces.error().code);
-    return 0;
-  }
+  if (!whole) return 0;  // of several faults another one may be told
   const std::string text = whole.value().to_string();
   require(text.size() <= kFrameMostBytes && pieces.value() == text);
   const auto again = compressor.compress(whole.value(), memory);
