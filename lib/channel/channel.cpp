@@ -219,7 +219,7 @@ void Channel::report_end() {
 void Channel::report_progress() {
   // A queue that has shrunk makes nothing unwritable.
   if (!writable_ || state_ != nullptr) update_writable();
-  if (told_writable_ != writable_) tell_writable();
+  if (told_writable_ != writable_ || stop_seen_) tell_writable();
 }
 
 void Channel::report_write_closed(std::error_code error) {
@@ -283,20 +283,27 @@ void Channel::update_writable() noexcept {
   if (writable_ ? queued > watermarks_.high_bytes : queued <= watermarks_.low_bytes) {
     writable_ = !writable_;
     loop_.defer(*this);
+  } else if (goes_on_untold()) {
+    loop_.defer(*this);
   }
   if (state_ != nullptr) {
     const std::size_t local = unsent_bytes() + (held_ ? held_writes_->bytes() : 0);
     state_->local_bytes.store(local, std::memory_order_relaxed);
-    state_->writable.store(writable(), std::memory_order_relaxed);
+    state_->writable.store(writable_ && !held_, std::memory_order_relaxed);
     if (state_->budget != nullptr && !closed_) state_->charge(local);
   }
 }
 
 void Channel::tell_writable() {
-  if (told_writable_ == writable_) return;
-  told_writable_ = writable_;
+  if (goes_on_untold()) tell_writable(false);
+  if (told_writable_ != writable_) tell_writable(writable_);
+}
+
+void Channel::tell_writable(bool writable) {
+  told_writable_ = writable;
+  stop_seen_ = false;
   tell_all(detail::kWritableChanged,
-           [writable = bool{writable_}](HandlerNode& handler) { handler.on_writable_changed(writable); });
+           [writable](HandlerNode& handler) { handler.on_writable_changed(writable); });
 }
 
 // --- refs -------------------------------------------------------------------------------------------------

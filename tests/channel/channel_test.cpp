@@ -131,6 +131,24 @@ TEST_CASE("crossing a watermark is told once, at once by writable() and by the e
   CHECK(watching.changes == std::vector<bool>{false, true});
 }
 
+TEST_CASE("who has seen a channel that is not writable for a moment is told when it is again") {
+  for (const bool looks : {false, true}) {
+    CAPTURE(looks);
+    EmbeddedChannel channel;
+    Watching* handler = nullptr;
+    auto watching = std::make_unique<Watching>();
+    handler = watching.get();
+    REQUIRE(channel.pipeline().append(std::move(watching)));
+    channel.open();
+    channel.write_cancellable(bytes(3));  // waits until the end of the tick
+    if (looks) CHECK_FALSE(channel.writable());
+    channel.tick();
+    CHECK(channel.writable());
+    channel.tick();
+    CHECK(handler->changes == (looks ? std::vector{false, true} : std::vector<bool>()));
+  }
+}
+
 TEST_CASE("pauses are counted, hold what is received, and end with on_read_resumed") {
   EmbeddedChannel channel({}, false);
   REQUIRE(channel.pipeline().append<Watching>());

@@ -54,7 +54,39 @@ ServerOptions echo_options() {
   return options_with([](Channel& channel) { return channel.pipeline().append<EchoBytes>(); });
 }
 
+// Sends messages above the high watermark while the channel is writable, then ends.
+class Producer final : public Service<Chain> {
+ public:
+  static constexpr std::size_t kMessages = 50;
+  static constexpr std::size_t kMessageBytes = 100 * 1024;
+
+  void on_read(Chain&&) override { produce(); }
+  void on_writable_changed(bool writable) override {
+    if (writable) produce();
+  }
+
+ private:
+  void produce() {
+    while (left_ != 0 && channel().writable()) {
+      write(Chain(Slice::adopt(std::string(kMessageBytes, 'm'))));
+      if (--left_ == 0) channel().close();
+    }
+  }
+
+  std::size_t left_ = kMessages;
+};
+
 }  // namespace
+
+TEST_CASE("a producer that stops when a channel is not writable goes on, however soon that is over") {
+  on_every_transport(1, [](LoopGroup& loops) {
+    const auto options = options_with([](Channel& channel) { return channel.pipeline().append<Producer>(); });
+    const Server server = Server::start(loops, options).value_or_throw();
+    Peer peer(server.local_endpoint());
+    peer.send("go");
+    CHECK(peer.receive_all().size() == Producer::kMessages * Producer::kMessageBytes);
+  });
+}
 
 TEST_CASE("a server echoes to many clients on several loops, and sends all before it ends") {
   on_every_transport(2, [](LoopGroup& loops) {

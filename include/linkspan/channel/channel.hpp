@@ -112,8 +112,13 @@ class LINKSPAN_API Channel : private DeferredTask {
   [[nodiscard]] bool active() const noexcept { return active_; }
   /// It is closed, or closes: nothing that is written now is sent.
   [[nodiscard]] bool ended() const noexcept { return closed_ || closing_; }
-  /// False above the high watermark, until the queue is at or below the low one; see on_writable_changed.
-  [[nodiscard]] bool writable() const noexcept { return writable_ && !held_; }
+  /// False above the high watermark, until the queue is at or below the low one, and while writes wait. Once
+  /// it was false, on_writable_changed(true) comes.
+  [[nodiscard]] bool writable() const noexcept {
+    if (writable_ && !held_) return true;
+    stop_seen_ = true;
+    return false;
+  }
   /// Bytes that the kernel has not taken yet, those of writes that wait, and those that other threads have
   /// given to refs.
   [[nodiscard]] std::size_t queued_bytes() const noexcept;
@@ -246,6 +251,12 @@ class LINKSPAN_API Channel : private DeferredTask {
   void update_reading();
   void update_writable() noexcept;
   void tell_writable();
+  void tell_writable(bool writable);
+  /// Somebody has seen that it is not writable, and waits to hear that it is, but the queue has shrunk before
+  /// the handlers were told anything: they are told both.
+  [[nodiscard]] bool goes_on_untold() const noexcept {
+    return stop_seen_ && told_writable_ && writable_ && !held_;
+  }
   [[nodiscard]] bool has_held() const noexcept { return end_held_ || pipeline_.has_unread(); }
   void deliver_unread();
 
@@ -264,8 +275,9 @@ class LINKSPAN_API Channel : private DeferredTask {
   bool writable_ : 1 = true;
   bool held_ : 1 = false;  // writes wait in front of the pipeline
   bool told_writable_ : 1 = true;
-  bool resumed_ : 1 = false;   // on_read_resumed is due
-  bool end_held_ : 1 = false;  // on_read_end comes after bytes that wait in the pipeline
+  mutable bool stop_seen_ : 1 = false;  // writable() has said false since the handlers were told anything
+  bool resumed_ : 1 = false;            // on_read_resumed is due
+  bool end_held_ : 1 = false;           // on_read_end comes after bytes that wait in the pipeline
   ChannelAttributes attributes_;
 };
 
