@@ -4,6 +4,7 @@
 
 import dataclasses
 
+from . import block_catalogue as blocks
 from . import server_catalogue as network
 from .bounds import Bound
 
@@ -25,10 +26,11 @@ class Benchmark:
 
     def __post_init__(self):
         if self.servers:
-            object.__setattr__(self, "variants", tuple(server.name for server in self.servers))
-            files = [name for server in self.servers for name in (server.program, *server.needs)]
+            object.__setattr__(self, "variants", tuple(dict.fromkeys(server.name for server in self.servers)))
+            files = [name for server in self.servers
+                     for name in (server.client, server.program, *server.needs)]
             files += [job.backend[0] for job in self.jobs if job.backend]
-            object.__setattr__(self, "programs", tuple(dict.fromkeys(["load", *files])))
+            object.__setattr__(self, "programs", tuple(dict.fromkeys(files)))
         object.__setattr__(self, "programs", self.programs or (self.name,))
 
 
@@ -78,6 +80,8 @@ BENCHMARKS = (
     Benchmark("stream", "messages of 4 KiB to 16 MiB, gathered writes and file ranges, one way",
               network.C_EPOLL, servers=network.STREAM_SERVERS, jobs=network.STREAM_JOBS,
               bounds=network.STREAM_BOUNDS),
+    Benchmark("block-read", "a block of 256 MiB, read and written end to end, as protobuf messages in frames",
+              blocks.C_FLOOR, servers=blocks.SERVERS, jobs=blocks.JOBS, bounds=blocks.BOUNDS),
     Benchmark("connect", "connections that come, echo one message and go",
               network.C_EPOLL, servers=network.SERVERS, jobs=network.CONNECT_JOBS),
     Benchmark("idle", "private memory of a server for each connection that has nothing to do",

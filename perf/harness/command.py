@@ -133,11 +133,12 @@ def measure_servers(build, benchmark, about, quick):
         for number in range(QUICK_ROUNDS if quick else benchmark.rounds):
             say(f"==> {benchmark.name}: round {number + 1}")
             rounds.append(servers.one_round(place, variants, jobs, quick))
+        told = servers.ledgers(place, variants, [job for job in jobs if job.ledger])
         counted = [job for job in jobs if job.counted][:1 if quick else None]
         if not counted:
-            return rounds, []
+            return rounds, told
         say(f"==> {benchmark.name}: system calls and instructions")
-        return rounds, servers.counts(place, variants, counted, QUICK_MESSAGES if quick else MESSAGES)
+        return rounds, told + servers.counts(place, variants, counted, QUICK_MESSAGES if quick else MESSAGES)
 
 
 def show(result, benchmark):

@@ -25,8 +25,11 @@ def environment():
 
 def run(command, **options):
     """The standard output of a program that ends well."""
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment(),
-                            **options)
+    try:
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment(),
+                                **options)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{' '.join(command)} took more than {error.timeout:.0f} s") from error
     if result.returncode != 0:
         raise Failed(f"{' '.join(command)} ended with {result.returncode}")
     return result.stdout

@@ -32,9 +32,12 @@ class Server:
     arguments: tuple = ()
     needs: tuple = ()
     load: tuple = ()  # options of the load generator when it meets this variant
+    client: str = "load"  # in build/perf: what plays the load generator; the kinds and options are the same
+    unix: bool = False  # listens on a unix socket, whatever the job says
     only: dict = dataclasses.field(default_factory=dict)  # for jobs with these params; a tuple: one of these
     warm_up: float = 0  # seconds of load before it is measured: what compiles itself while it runs
     countable: bool = True  # callgrind can run it
+    ledger: bool = False  # its client says what both sides have copied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Job:
     unix: bool = False
     quick: bool = False
     counted: bool = False  # system calls and instructions, too
+    ledger: bool = False  # what was copied, too, of servers that say it
     backend: tuple = ()  # a program and its options, which servers that are proxies are told with --to
 
 
@@ -64,8 +68,8 @@ class Place:
     def backend(self, job):
         return [*self.network.prefix, *self.cores.load, self.program(job.backend[0]), *job.backend[1:], "0"]
 
-    def load(self, job, options, endpoint):
-        return [*self.network.prefix, *self.cores.load, self.program("load"), *job.load, *options,
+    def load(self, job, options, endpoint, client="load"):
+        return [*self.network.prefix, *self.cores.load, self.program(client), *job.load, *options,
                 f"--threads={self.cores.load_threads}", endpoint]
 
 
@@ -77,7 +81,7 @@ def fits(server, job):
 def built(build, servers):
     folder = build / "perf"
     return [server for server in servers if os.access(folder / server.program, os.X_OK)
-            and all((folder / name).is_file() for name in server.needs)]
+            and all((folder / name).is_file() for name in (server.client, *server.needs))]
 
 
 class Running:
@@ -137,11 +141,12 @@ class Servers:
 
     def find(self, server, job):
         """A running server, and whether it is a new one."""
-        key = server.program, server.arguments, job.server, job.unix, job.backend
+        is_unix = job.unix or server.unix
+        key = server.program, server.arguments, job.server, is_unix, job.backend
         if key in self.running:
             return self.running[key], False
         endpoint = "0"
-        if job.unix:
+        if is_unix:
             endpoint = "unix:" + self.stack.enter_context(tempfile.TemporaryDirectory()) + "/socket"
         command = [self.place.program(server.program), *server.arguments, *job.server,
                    *backend_option(self.stack, self.place, job), endpoint]
@@ -150,12 +155,12 @@ class Servers:
         return found, True
 
 
-def run_load(place, job, options, endpoint):
-    output = measure.run(place.load(job, options, endpoint), timeout=LOAD_SECONDS)
+def run_load(place, job, options, endpoint, client="load"):
+    output = measure.run(place.load(job, options, endpoint, client), timeout=LOAD_SECONDS)
     try:
         return json.loads(output)
     except ValueError as error:
-        raise measure.Failed(f"load printed {output!r}") from error
+        raise measure.Failed(f"{client} printed {output!r}") from error
 
 
 def latencies(found, name):
@@ -179,6 +184,17 @@ def stream_values(found):
     return [("throughput", "GB/s", found["bytes"] / found["seconds"] / 1e9),
             ("server cpu", "ns/KiB", found["cpu_ns"] / (found["bytes"] / 1024)),
             ("server busy", "%", found["cpu_ns"] / found["seconds"] / 1e7)]
+
+
+def block_values(found):
+    kib = found["bytes"] / 1024
+    return [("throughput", "MB/s", found["bytes"] / found["seconds"] / 1e6),
+            ("server cpu", "ns/KiB", found["cpu_ns"] / kib),
+            ("client cpu", "ns/KiB", found["client_cpu_ns"] / kib)]
+
+
+def fetch_values(found):
+    return [("time", "us", found["seconds"] * 1e6 / found["operations"]), *block_values(found)]
 
 
 def private_bytes(process):
@@ -211,7 +227,16 @@ def idle_values(place, job, server):
     return [("private memory", "B/connection", (memory[1] - memory[0]) / more)]
 
 
-VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_values}
+VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_values, "read": block_values,
+          "write": block_values, "fetch": fetch_values}
+# Seconds that are measured, and those of load before.
+TIMES, QUICK_TIMES = (1, 0.3), (0.3, 0.1)
+BLOCK_TIMES = {kind: (0.5, 0.15) for kind in ("read", "write", "fetch")}  # servers live long: they are warm
+
+
+def timing(kind, quick):
+    seconds, warm_up = QUICK_TIMES if quick else BLOCK_TIMES.get(kind, TIMES)
+    return f"--seconds={seconds}", f"--warm-up={warm_up}"
 
 
 def one_job(place, servers, server, job, quick):
@@ -219,10 +244,10 @@ def one_job(place, servers, server, job, quick):
     if kind == "idle":
         return idle_values(place, job, server)
     running, is_new = servers.find(server, job)
-    timing = ("--seconds=0.3", "--warm-up=0.1") if quick else ("--seconds=1", "--warm-up=0.3")
     if is_new and server.warm_up and not quick:
         run_load(place, job, (f"--seconds={server.warm_up}",), running.endpoint)
-    found = run_load(place, job, (*server.load, *timing, f"--server={running.pid}"), running.endpoint)
+    found = run_load(place, job, (*server.load, *timing(kind, quick), f"--server={running.pid}"),
+                     running.endpoint, server.client)
     if not found.get("requests", found.get("bytes")):
         raise measure.Failed(f"{server.name}: nothing came back ({job.params})")
     return VALUES[kind](found) + (peak_memory(running.pid) if job.backend else [])
@@ -297,6 +322,29 @@ def counts(place, variants, jobs, messages):
                 values += [(metric, f"{metric}/request", (second - first) / count)
                            for metric, first, second in zip(tool.metrics, once, twice)]
             samples += samples_of(server, job, values)
+    return samples
+
+
+ALWAYS_TOLD = ("marshal", "framing", "write")  # where payloads would be copied, if they were
+
+
+def ledgers(place, variants, jobs):
+    """Samples of the bytes that each side has copied for each KiB of payload, by place; of those places where
+    nothing was ever copied only the ones that matter."""
+    samples = []
+    with Servers(place) as servers:
+        for job in jobs:
+            for server in variants:
+                if not server.ledger or not fits(server, job):
+                    continue
+                running, _ = servers.find(server, job)
+                found = run_load(place, job, (*server.load, *timing(job.load[0], True)), running.endpoint,
+                                 server.client)
+                for side, places in found["copied"].items():
+                    values = [(f"copied, {name}", "B/KiB", count / (found["bytes"] / 1024))
+                              for name, count in places.items() if count or name in ALWAYS_TOLD]
+                    samples += [{**sample, "params": {**job.params, "side": side}}
+                                for sample in samples_of(server, job, values)]
     return samples
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-//     load echo|stream|connect|idle [--name=value ...] ENDPOINT
+//     load echo|stream|read|write|connect|idle [--name=value ...] ENDPOINT
 //
 // prints a line of JSON with what it has measured; perf/harness/servers.py makes samples of it. The options
 // are the members of struct options.
@@ -138,7 +138,8 @@ static const char* value_of(const char* argument, const char* name) {
 }
 
 static int usage(const char* problem) {
-  fprintf(stderr, "load: %s\nusage: load echo|stream|connect|idle [--name=value ...] PORT|unix:PATH\n",
+  fprintf(stderr,
+          "load: %s\nusage: load echo|stream|read|write|connect|idle [--name=value ...] PORT|unix:PATH\n",
           problem);
   return 2;
 }
@@ -170,10 +171,14 @@ int main(int argc, char** argv) {
       options.threads = atoi(text);
     } else if ((text = value_of(argv[i], "server")) != NULL) {
       options.server = atoi(text);
+    } else if (value_of(argv[i], "source") != NULL) {
+      // Of a block: its server knows.
     } else if (strcmp(argv[i], "--busy") == 0) {
       options.busy = 1;
     } else if (strcmp(argv[i], "--verify") == 0) {
       options.verify = 1;
+    } else if (strcmp(argv[i], "--summed") == 0) {
+      options.summed = 1;
     } else {
       return usage(argv[i]);
     }
@@ -187,7 +192,9 @@ int main(int argc, char** argv) {
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   if (strcmp(argv[1], "echo") == 0) return run_echo(&options);
-  if (strcmp(argv[1], "stream") == 0) return run_stream(&options);
+  // To read a block is to take what comes: its server sends without being asked.
+  if (strcmp(argv[1], "stream") == 0 || strcmp(argv[1], "read") == 0) return run_stream(&options);
+  if (strcmp(argv[1], "write") == 0) return run_write(&options);
   if (strcmp(argv[1], "connect") == 0) return run_connect(&options);
   if (strcmp(argv[1], "idle") == 0) return run_idle(&options);
   return usage(argv[1]);

@@ -22,10 +22,12 @@ struct options {
   pid_t server;       // whose processor time is measured; 0: nobody's
   int busy;           // polls instead of sleeping
   int verify;         // stream: compares what comes; echo always does
+  int summed;         // stream: reads every byte that comes
 };
 
 int run_echo(const struct options* options);
 int run_stream(const struct options* options);
+int run_write(const struct options* options);
 int run_connect(const struct options* options);
 int run_idle(const struct options* options);
 

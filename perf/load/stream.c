@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "perf/load/load.h"
+#include "perf/support/byte_sum.h"
 #include "perf/support/stream_bytes.h"
 
 enum { kCallBytes = 256 * 1024 };
@@ -19,6 +21,7 @@ struct connection {
   uint64_t offset;
 };
 
+static struct byte_sum sum;
 static char* buffer;
 static char* expected;
 
@@ -31,6 +34,7 @@ static uint64_t receive(const struct options* options, struct connection* connec
     fprintf(stderr, "load: the server has sent something else\n");
     exit(1);
   }
+  if (options->summed) byte_sum_add(&sum, buffer, (size_t)received);
   connection->offset += (uint64_t)received;
   return (uint64_t)received;
 }
@@ -52,6 +56,7 @@ int run_stream(const struct options* options) {
   uint64_t bytes = 0;
   uint64_t bytes_before = 0;
   uint64_t cpu = 0;
+  uint64_t own_cpu = 0;
   uint64_t now = now_ns();
   uint64_t started = options->messages != 0 ? now : 0;  // a number of messages is measured from the first on
   const uint64_t wanted = options->messages * options->bytes;
@@ -66,11 +71,15 @@ int run_stream(const struct options* options) {
       started = now;
       bytes_before = bytes;
       cpu = cpu_ns(options->server);
+      own_cpu = cpu_ns(getpid());
     }
   }
   cpu = cpu_ns(options->server) - cpu;
-  printf("{\"bytes\": %llu, \"seconds\": %.9f, \"cpu_ns\": %llu, \"congestion_control\": \"%s\"}\n",
-         (unsigned long long)(bytes - bytes_before), (double)(now - started) / 1e9, (unsigned long long)cpu,
-         congestion_control(connections[0].socket));
+  own_cpu = cpu_ns(getpid()) - own_cpu;
+  printf(
+      "{\"bytes\": %llu, \"seconds\": %.9f, \"cpu_ns\": %llu, \"client_cpu_ns\": %llu, "
+      "\"congestion_control\": \"%s\"}\n",
+      (unsigned long long)(bytes - bytes_before), (double)(now - started) / 1e9, (unsigned long long)cpu,
+      (unsigned long long)own_cpu, congestion_control(connections[0].socket));
   return 0;
 }

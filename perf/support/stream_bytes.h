@@ -7,13 +7,16 @@
 #define LINKSPAN_PERF_STREAM_BYTES_H
 
 #include <stddef.h>
+#include <string.h>
 
 enum { kStreamPeriod = 4096 };
 
 static inline void stream_fill(char* memory, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) {
-    const size_t at = i % kStreamPeriod;
-    memory[i] = (char)(at * 7 + (at >> 8) * 3);
+  const size_t period = kStreamPeriod;
+  const size_t first = bytes < period ? bytes : period;
+  for (size_t i = 0; i < first; ++i) memory[i] = i * 7 + (i >> 8) * 3;
+  for (size_t at = first; at < bytes; at += period) {
+    memcpy(memory + at, memory, bytes - at < period ? bytes - at : period);
   }
 }
 

@@ -10,10 +10,16 @@
 
 enum { kMemoryBytes = 256 << 20 };
 
-// The same for every server: a mixed order, from a generator of its own.
-static unsigned* mixed_order(size_t pieces) {
+static unsigned* straight_order(size_t pieces) {
   unsigned* order = malloc(pieces * sizeof(*order));
   server_require(order != NULL, "malloc");
+  for (size_t i = 0; i < pieces; ++i) order[i] = (unsigned)i;
+  return order;
+}
+
+// The same for every server: a mixed order, from a generator of its own.
+static unsigned* mixed_order(size_t pieces) {
+  unsigned* order = straight_order(pieces);
   uint64_t state = 1;
   for (size_t i = 0; i < pieces; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -33,7 +39,8 @@ void stream_source_open(struct stream_source* source, int argc, char** argv) {
   source->order = NULL;
   source->next = 0;
   const int is_file = strcmp(kind, "file") == 0;
-  const int is_cold = strcmp(kind, "cold") == 0;
+  const int is_block = strcmp(kind, "block") == 0;
+  const int is_cold = is_block || strcmp(kind, "cold") == 0;
   const int fits = source->slices >= 1 && source->slices <= kSlicesMost && source->bytes > 0 &&
                    source->bytes % ((size_t)source->slices * kStreamPeriod) == 0 &&
                    kMemoryBytes % source->bytes == 0;
@@ -52,7 +59,9 @@ void stream_source_open(struct stream_source* source, int argc, char** argv) {
   server_require(memory != MAP_FAILED, "mmap");
   source->memory = memory;
   stream_fill(memory, source->memory_bytes);
-  if (is_cold) source->order = mixed_order(source->memory_bytes / (source->bytes / source->slices));
+  if (!is_cold) return;
+  const size_t pieces = source->memory_bytes / (source->bytes / source->slices);
+  source->order = is_block ? straight_order(pieces) : mixed_order(pieces);
 }
 
 void stream_source_slices(struct stream_source* source, struct iovec* slices) {

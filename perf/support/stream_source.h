@@ -7,6 +7,7 @@
 //     --slices=K       that it consists of
 //     --source=hot     the same memory again and again
 //              cold    slices from all over 256 MiB, out of order
+//              block   the same in order
 //              file    ranges of a file of 256 MiB, in the page cache
 //     --copy           the slices are copied into one buffer first, which is sent instead
 #ifndef LINKSPAN_PERF_STREAM_SOURCE_H
@@ -28,7 +29,7 @@ struct stream_source {
   size_t bytes;
   unsigned slices;
   int copy;
-  unsigned* order;  // of the pieces of a cold memory; NULL: hot
+  unsigned* order;  // of the pieces of a large memory; NULL: hot
   size_t next;      // piece, or range of the file
 };
 

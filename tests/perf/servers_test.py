@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = os.environ.get("LINKSPAN_PERF_BUILD", "")
 
 sys.path.insert(0, str(ROOT / "perf"))
-from harness import bounds, catalogue, command, measure, network, server_catalogue, servers  # noqa: E402
+from harness import (block_catalogue, bounds, catalogue, command, measure, network,  # noqa: E402
+                     server_catalogue, servers)
 from harness.bounds import Bound  # noqa: E402
 from harness.servers import Job, Server  # noqa: E402
 
@@ -284,6 +285,34 @@ class RealServersTest(unittest.TestCase):
                     self.assertGreater(servers.peak_memory(at.pid)[0][2], 0)
                     running.close()
                     self.assertNotEqual(at.process.returncode, -9)  # it had to be killed
+
+    def test_each_way_to_a_block_brings_the_right_bytes(self):
+        place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
+        found = servers.built(place.build, block_catalogue.SERVERS)
+        found, _ = servers.startable(place, found, block_catalogue.JOBS)
+        summed = [job for job in block_catalogue.JOBS if job.params["summed"] == "yes"]
+        told = [job for job in block_catalogue.JOBS if job.ledger][:1]
+        with servers.Servers(place) as running:
+            for job in summed:  # clients compare what they, or their servers, have added up
+                for server in found:
+                    if not servers.fits(server, job):
+                        continue
+                    with self.subTest(server.name, job=job.params):
+                        at, _ = running.find(server, job)
+                        result = servers.run_load(
+                            place, job, (*server.load, "--seconds=0.01", "--warm-up=0", f"--server={at.pid}"),
+                            at.endpoint, server.client)
+                        values = servers.VALUES[job.load[0]](result)
+                        self.assertIn("throughput", [metric for metric, _, _ in values])
+        with mock.patch.object(servers, "QUICK_TIMES", (0.01, 0)):
+            samples = servers.ledgers(place, [server for server in found if server.ledger], told)
+        payload_copies = [sample for sample in samples if sample["metric"] == "copied, marshal"]
+        self.assertTrue(any(sample["value"] > 1000 for sample in payload_copies))  # of those that copy
+        for sample in samples:
+            if sample["variant"] in (server_catalogue.IO_URING, server_catalogue.EPOLL):
+                place_of_copy = sample["metric"].removeprefix("copied, ")
+                if place_of_copy in servers.ALWAYS_TOLD:
+                    self.assertEqual(sample["value"], 0, sample)
 
     def test_a_server_ends_when_its_input_closes(self):
         place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
