@@ -104,7 +104,7 @@ void Channel::send_packet(Packet&&) {
   LINKSPAN_ASSERT(false, "a stream channel sends bytes");
 }
 
-void Channel::complete(WriteDone done, std::uint64_t begin) {
+void Channel::complete(WriteDone&& done, std::uint64_t begin) {
   if (!closed_) return send_marker(std::move(done), begin);
   complete_later(std::move(done), make_error_code(errc::cancelled));
 }

@@ -77,7 +77,7 @@ class DatagramChannel final : public Channel, private DatagramHandler {
 
   void send_packet(Packet&& packet) override;
   [[nodiscard]] std::uint64_t write_position() const noexcept override { return given_; }
-  void send_marker(WriteDone done, std::uint64_t begin) override;
+  void send_marker(WriteDone&& done, std::uint64_t begin) override;
   void send_range(FileRange&& range, WriteDone done) override;
   void send_descriptors(WithDescriptors&& message, WriteDone done) override;
   void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) override;
@@ -186,7 +186,7 @@ void DatagramChannel::send_packet(Packet&& packet) {
   }
 }
 
-void DatagramChannel::send_marker(WriteDone done, std::uint64_t begin) {
+void DatagramChannel::send_marker(WriteDone&& done, std::uint64_t begin) {
   markers_.reserve_one();
   Marker marker{begin, given_, false, {}, std::move(done)};
   if (begin == given_ && ended()) marker.error = make_error_code(errc::shut_down);

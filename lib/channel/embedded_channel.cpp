@@ -94,7 +94,7 @@ void EmbeddedChannel::send(Chain&& bytes) {
   if (!write_ended_) sent_.append(std::move(bytes));
 }
 
-void EmbeddedChannel::send_marker(WriteDone done, std::uint64_t) {
+void EmbeddedChannel::send_marker(WriteDone&& done, std::uint64_t) {
   if (!write_ended_) {
     completions_.push_back(std::move(done));
     return;

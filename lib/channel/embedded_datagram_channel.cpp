@@ -82,7 +82,7 @@ void EmbeddedDatagramChannel::send_packet(Packet&& packet) {
   sent_.push_back(std::move(packet));
 }
 
-void EmbeddedDatagramChannel::send_marker(WriteDone done, std::uint64_t) {
+void EmbeddedDatagramChannel::send_marker(WriteDone&& done, std::uint64_t) {
   if (ending_) return complete_later(std::move(done), make_error_code(errc::shut_down));
   completions_.push_back(std::move(done));
 }

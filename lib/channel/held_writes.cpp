@@ -181,7 +181,7 @@ void Channel::start_held(bool all) {
   update_writable();
 }
 
-void Channel::start_write(FileRange&& range, WriteDone done) {
+void Channel::start_write(FileRange&& range, WriteDone&& done) {
   if (closed_ || !may_send()) {
     if (done) complete_later(std::move(done), make_error_code(errc::cancelled));
     return;
@@ -190,7 +190,7 @@ void Channel::start_write(FileRange&& range, WriteDone done) {
   update_writable();
 }
 
-void Channel::start_write(WithDescriptors&& message, WriteDone done) {
+void Channel::start_write(WithDescriptors&& message, WriteDone&& done) {
   if (closed_ || !may_send()) {
     if (done) complete_later(std::move(done), make_error_code(errc::cancelled));
     return;

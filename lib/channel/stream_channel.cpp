@@ -164,14 +164,14 @@ void StreamChannel::Connecting::queue(Write write, std::size_t size) {
                     }});
 }
 
-void StreamChannel::send_marker(WriteDone done, std::uint64_t) {
+void StreamChannel::send_marker(WriteDone&& done, std::uint64_t) {
   if (connecting_ != nullptr) return connecting_->queue({Chain(), as_event(std::move(done))}, 0);
   markers_.reserve_one();
   stream_.write(Chain(), [this](std::error_code error, std::size_t) {
     WriteDone first = markers_.pop_front();
     run([&] { first(error); });
   });
-  markers_.push_back(std::move(done));
+  markers_.emplace_back(std::move(done));
 }
 
 void StreamChannel::do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) {

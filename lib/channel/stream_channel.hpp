@@ -76,7 +76,7 @@ class StreamChannel final : public Channel, public StreamHandler, public ListNod
   ~StreamChannel() override = default;
 
   void send(Chain&& bytes) override;
-  void send_marker(WriteDone done, std::uint64_t begin) override;
+  void send_marker(WriteDone&& done, std::uint64_t begin) override;
   void send_range(FileRange&& range, WriteDone done) override;
   void send_descriptors(WithDescriptors&& message, WriteDone done) override;
   void do_receive_into(Block&& memory, std::size_t size, ReceiveCompletion completion) override;

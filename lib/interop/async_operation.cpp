@@ -96,34 +96,40 @@ void LoopOperations::loop_ends() noexcept {
 
 Operation::~Operation() = default;
 
-bool Operation::begin() {
-  begun_ = true;
-  self_ = shared_from_this();
-  if (!error_ && loop().stopping()) error_ = make_error_code(errc::stopped);
-  if (!error_ && options_.stop.stop_requested()) error_ = make_error_code(errc::cancelled);
-  if (error_) {
-    end(error_);
-    return false;
+bool Operation::begin(AsyncOptions&& options) {
+  if (!error_ && !loop().stopping() && options.stop.stop_requested()) {
+    error_ = make_error_code(errc::cancelled);
   }
-  try {
-    if (options_.timeout != Duration::max()) {
-      timeout_.emplace(loop(), [this] { cancel(make_error_code(errc::timed_out)); });
-      timeout_->start(options_.timeout);
-    }
-    operations_.begin(*this);
-    if (options_.stop.stop_possible()) {
-      EventLoop::PreparedTask task(
-          [operation = self_] { operation->cancel(make_error_code(errc::cancelled)); });
-      stop_.emplace(options_.stop, StopRequest{&loop(), std::move(task)});
-    }
-  } catch (...) {  // out of memory: the caller hears of it, and the handler goes unheard
-    timeout_.reset();
-    unlink();
-    operations_.leave_if_idle();
-    self_.reset();
-    throw;
+  if (!begin(NoOptions())) return false;
+  if (options.timeout != Duration::max() || options.stop.stop_possible()) {
+    wait_for_early_end(std::move(options));
   }
   return true;
+}
+
+void Operation::wait_for_early_end(AsyncOptions&& options) try {
+  may_end_early_ = true;
+  if (options.timeout != Duration::max()) {
+    timeout_.emplace(loop(), [this] { cancel(make_error_code(errc::timed_out)); });
+    timeout_->start(options.timeout);
+  }
+  if (options.stop.stop_possible()) {
+    hold();
+    EventLoop::PreparedTask task(
+        [operation = OperationRef<Operation>(this)] { operation->cancel(make_error_code(errc::cancelled)); });
+    stop_.emplace(std::move(options.stop), StopRequest{&loop(), std::move(task)});
+  }
+} catch (...) {  // out of memory: the caller hears of it, and the handler goes unheard
+  timeout_.reset();
+  unlink();
+  operations_.leave_if_idle();
+  release();
+  throw;
+}
+
+void Operation::stop_waiting() noexcept {
+  timeout_.reset();
+  stop_.reset();
 }
 
 void Operation::cancel(std::error_code reason) noexcept {
@@ -137,35 +143,15 @@ void Operation::cancel(std::error_code reason) noexcept {
   if (abandon) abandon();
 }
 
-void Operation::end(std::error_code error) noexcept {
-  LINKSPAN_ASSERT(begun_ && !ended_, "an operation ends once");
-  ended_ = true;
-  error_ = error;
-  timeout_.reset();
-  stop_.reset();
-  abandon_.reset();
-  operations_.ready(*this);
-}
-
 void Operation::refuse() noexcept {
   if (ended_) return;
   ended_ = true;
   error_ = make_error_code(errc::stopped);
   try {
-    deliver();
+    run_and_release();
   } catch (...) {
     log_exception("loop", "the completion of an operation on a loop that has ended");
   }
-}
-
-void Operation::run_and_release() {
-  const std::shared_ptr<Operation> self = std::move(self_);
-  deliver();
-}
-
-void Operation::drop_and_release() noexcept {
-  const std::shared_ptr<Operation> self = std::move(self_);
-  drop();
 }
 
 }  // namespace linkspan::detail

@@ -98,12 +98,18 @@ std::error_code StreamCore::descriptor_refusal(const Chain& data,
 }
 
 void StreamCore::write(Chain&& data, WriteCompletion&& completion) {
-  if (completion || data.empty() || is(kRefusesWrites)) {
-    return write(std::move(data), {}, std::move(completion));
-  }
+  if (is(kRefusesWrites)) return write(std::move(data), {}, std::move(completion));
   assert_open();
-  queue_.append(std::move(data), descriptor());
-  note_queued();
+  if (!completion && data.empty()) return;
+  if (completion) writes_.reserve_one();  // what may throw comes first
+  const std::uint64_t begin = queue_.end();
+  if (!data.empty()) {
+    queue_.append(std::move(data), descriptor());
+    note_queued();
+  }
+  if (completion) {
+    writes_.emplace_back(begin, queue_.end(), std::error_code(), std::move(completion), nullptr);
+  }
   mark_dirty();
 }
 
@@ -122,7 +128,7 @@ void StreamCore::write(Chain&& data, std::vector<Socket>&& descriptors, WriteCom
     note_queued();
   }
   if (completion) {
-    writes_.push_back({begin, queue_.end(), refused, std::move(completion), nullptr});
+    writes_.emplace_back(begin, queue_.end(), refused, std::move(completion), nullptr);
   } else if (empty) {
     return;
   }

@@ -222,8 +222,12 @@ class StreamCore : public SocketCore {
   [[nodiscard]] bool ordinary() const noexcept {
     constexpr Flags kOpen = kConnected | kOpenReported;
     constexpr Flags kDecisive = kOpen | kReportWritable | kReceiveEnded | kClosing | kEnding | kUndecided;
-    return (flags_ & kDecisive) == kOpen && progress_ == 0 && writes_.empty() &&
+    return (flags_ & kDecisive) == kOpen && progress_ == 0 && !write_is_due() &&
            (aside_ == nullptr || !aside_->has_work());
+  }
+  /// One is there to be completed.
+  [[nodiscard]] bool write_is_due() const noexcept {
+    return !writes_.empty() && writes_.front().end <= queue_.begin();
   }
   void service_rest();
   void connect();
@@ -231,7 +235,7 @@ class StreamCore : public SocketCore {
   void fail_to_open(std::error_code error);
   /// Runs the callbacks for what has been accepted.
   void report_progress() {
-    if (progress_ != 0 || is(kReportWritable) || !writes_.empty() || !nothing_to_release()) tell_progress();
+    if (progress_ != 0 || is(kReportWritable) || write_is_due() || !nothing_to_release()) tell_progress();
   }
   void tell_progress();
   /// Releases what was accepted, or refused.
@@ -247,7 +251,7 @@ class StreamCore : public SocketCore {
   /// Decides what can be decided; every path that changes something ends here. After flush() service() does
   /// it.
   void settle() {
-    if (is(kUndecided) || !writes_.empty()) decide();
+    if (is(kUndecided) || write_is_due()) decide();
   }
   void decide();
   void finish(std::error_code error, bool with_reset);

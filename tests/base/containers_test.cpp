@@ -134,6 +134,23 @@ TEST_CASE("a ring queue lets go of an item when it is popped") {
   CHECK(item.use_count() == 2);
 }
 
+TEST_CASE(
+    "a ring queue that is destroyed or replaced lets go of all its items, also of those that wrap around") {
+  auto item = std::make_shared<int>(1);
+  RingQueue<std::shared_ptr<int>> queue;
+  for (int i = 0; i < 3; ++i) queue.push_back(item);
+  static_cast<void>(queue.pop_front());
+  for (int i = 0; i < 2; ++i) queue.emplace_back(item);
+  CHECK(item.use_count() == 5);
+  queue = RingQueue<std::shared_ptr<int>>();
+  CHECK(item.use_count() == 1);
+  {
+    RingQueue<std::shared_ptr<int>> other;
+    for (int i = 0; i < 9; ++i) other.push_back(item);
+  }
+  CHECK(item.use_count() == 1);
+}
+
 TEST_CASE("a moved ring queue leaves an empty one that works") {
   RingQueue<int> queue;
   for (int i = 0; i < 9; ++i) queue.push_back(i);

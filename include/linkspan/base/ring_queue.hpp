@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "linkspan/base/assert.hpp"
@@ -22,16 +24,21 @@ class RingQueue {
  public:
   RingQueue() noexcept = default;
   RingQueue(RingQueue&& other) noexcept
-      : items_(std::move(other.items_)),
+      : items_(std::exchange(other.items_, nullptr)),
         capacity_(std::exchange(other.capacity_, 0)),
         head_(std::exchange(other.head_, 0)),
         count_(std::exchange(other.count_, 0)) {}
   RingQueue& operator=(RingQueue&& other) noexcept {
-    items_ = std::move(other.items_);
-    capacity_ = std::exchange(other.capacity_, 0);
-    head_ = std::exchange(other.head_, 0);
-    count_ = std::exchange(other.count_, 0);
+    RingQueue taken(std::move(other));
+    std::swap(items_, taken.items_);
+    std::swap(capacity_, taken.capacity_);
+    std::swap(head_, taken.head_);
+    std::swap(count_, taken.count_);
     return *this;
+  }
+  ~RingQueue() {
+    while (count_ != 0) static_cast<void>(pop_front());
+    if (items_ != nullptr) std::allocator<T>().deallocate(items_, capacity_);
   }
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
@@ -42,9 +49,12 @@ class RingQueue {
     if (count_ == capacity_) grow();
   }
 
-  void push_back(T item) {
+  void push_back(T item) { emplace_back(std::move(item)); }
+  /// Made in its place of `parts`, which are no elements of this queue.
+  template <class... Parts>
+  void emplace_back(Parts&&... parts) {
     reserve_one();
-    items_[(head_ + count_) & (capacity_ - 1)] = std::move(item);
+    ::new (static_cast<void*>(&slot(count_))) T{std::forward<Parts>(parts)...};
     ++count_;
   }
 
@@ -60,29 +70,37 @@ class RingQueue {
   /// Counted from the front.
   [[nodiscard]] T& operator[](std::size_t index) noexcept {
     LINKSPAN_ASSERT(index < count_, "an index is below size()");
-    return items_[(head_ + index) & (capacity_ - 1)];
+    return slot(static_cast<std::uint32_t>(index));
   }
 
-  T pop_front() {
-    T item = std::move(front());
-    items_[head_] = T();
+  T pop_front() noexcept {
+    T& first = front();
+    T item(std::move(first));
+    first.~T();
     head_ = (head_ + 1) & (capacity_ - 1);
     --count_;
     return item;
   }
 
  private:
+  [[nodiscard]] T& slot(std::uint32_t index) noexcept { return items_[(head_ + index) & (capacity_ - 1)]; }
+
   void grow() {
+    static_assert(std::is_nothrow_move_constructible_v<T>, "growing loses no items");
     const std::uint32_t larger = capacity_ == 0 ? 4 : capacity_ * 2;
     LINKSPAN_ASSERT(larger > capacity_, "a queue holds fewer than 2^31 items");
-    auto items = std::make_unique<T[]>(larger);
-    for (std::uint32_t i = 0; i < count_; ++i) items[i] = std::move(items_[(head_ + i) & (capacity_ - 1)]);
-    items_ = std::move(items);
+    T* const items = std::allocator<T>().allocate(larger);
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      ::new (static_cast<void*>(items + i)) T(std::move(slot(i)));
+      slot(i).~T();
+    }
+    if (items_ != nullptr) std::allocator<T>().deallocate(items_, capacity_);
+    items_ = items;
     capacity_ = larger;
     head_ = 0;
   }
 
-  std::unique_ptr<T[]> items_;
+  T* items_ = nullptr;          // raw memory, of which `count_` from `head_` on are alive
   std::uint32_t capacity_ = 0;  // a power of two
   std::uint32_t head_ = 0;
   std::uint32_t count_ = 0;

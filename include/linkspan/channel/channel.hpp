@@ -163,7 +163,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   [[nodiscard]] virtual std::uint64_t write_position() const noexcept { return 0; }
   /// run() it after all that was sent before, not in the call, with the first failure of a packet from
   /// `begin`.
-  virtual void send_marker(WriteDone done, std::uint64_t begin) = 0;
+  virtual void send_marker(WriteDone&& done, std::uint64_t begin) = 0;
   /// Besides bytes there is room for one more.
   [[nodiscard]] virtual bool has_room() const noexcept { return true; }
   virtual void send_range(FileRange&& range, WriteDone done) = 0;
@@ -227,16 +227,16 @@ class LINKSPAN_API Channel : private DeferredTask {
     return std::make_unique<detail::HeldWriteOf<T>>(std::move(message), std::move(done), std::move(token));
   }
   template <class T>
-  void start_write(T&& message, WriteDone done) {
+  void start_write(T&& message, WriteDone&& done) {
     const std::uint64_t begin = done ? write_position() : 0;
     run([&] {
       if (!pipeline_.write(std::move(message))) refuse_write(kTypeName<T>);
     });
     if (done) complete(std::move(done), begin);
   }
-  void start_write(detail::FlushMark&&, WriteDone done) { complete(std::move(done), write_position()); }
-  void start_write(FileRange&& range, WriteDone done);
-  void start_write(WithDescriptors&& message, WriteDone done);
+  void start_write(detail::FlushMark&&, WriteDone&& done) { complete(std::move(done), write_position()); }
+  void start_write(FileRange&& range, WriteDone&& done);
+  void start_write(WithDescriptors&& message, WriteDone&& done);
   [[nodiscard]] bool may_send() noexcept;
   template <class Tell>
   void tell_all(detail::Event event, Tell&& tell);
@@ -244,7 +244,7 @@ class LINKSPAN_API Channel : private DeferredTask {
   void send_from_pipeline(Packet&& packet);
   template <class Message>
   void pass_received(Message&& message);
-  void complete(WriteDone done, std::uint64_t begin);
+  void complete(WriteDone&& done, std::uint64_t begin);
   void close_because(std::error_code error);
   void callback_failed(std::string_view what) noexcept;
   void refuse_write(const TypeName& type);

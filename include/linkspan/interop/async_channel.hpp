@@ -92,12 +92,38 @@ template <class In, class Out = In>
 
 namespace detail {
 
+template <class In, class Out, class Options, class Token>
+auto read_any(const AsyncChannel<In, Out>& channel, Options options, Token&& token) {
+  auto start = [inbox = channel.inbox()](OperationRef<OperationOf<std::error_code, In>> operation) {
+    inbox->read(std::move(operation));
+  };
+  return initiate<std::error_code, In>(channel.loop(), std::move(options), std::move(start),
+                                       std::forward<Token>(token));
+}
+
+template <class In, class Out>
+struct StartWrite {
+  std::shared_ptr<Inbox<In, Out>> inbox;
+  Out message;
+
+  void operator()(PlainOperationRef operation) { inbox->write(std::move(operation), std::move(message)); }
+};
+
+template <class In, class Out, class Options, class Token>
+auto write_one(const AsyncChannel<In, Out>& channel, Out&& message, Options options, Token&& token) {
+  // Made in its place, since the message is moved often enough.
+  return asio::async_initiate<Token, void(std::error_code)>(
+      Initiation<Options, StartWrite<In, Out>, std::error_code>{
+          &channel.loop(), std::move(options), {channel.inbox(), std::move(message)}},
+      token);
+}
+
 template <class In, class Out, class Token>
 auto async_read_wanted(const AsyncChannel<In, Out>& channel, WantedBytes wanted, AsyncOptions options,
                        Token&& token) {
   auto start = [inbox = channel.inbox(), wanted = std::move(wanted)](
-                   const std::shared_ptr<OperationOf<std::error_code, In>>& operation) mutable {
-    inbox->read(operation, std::move(wanted));
+                   OperationRef<OperationOf<std::error_code, In>> operation) mutable {
+    inbox->read(std::move(operation), std::move(wanted));
   };
   return initiate<std::error_code, In>(channel.loop(), std::move(options), std::move(start),
                                        std::forward<Token>(token));
@@ -109,11 +135,11 @@ auto async_read_wanted(const AsyncChannel<In, Out>& channel, WantedBytes wanted,
 /// errc::limit_exceeded. A read that ends early has taken nothing. Handler: void(std::error_code, In).
 template <class In, class Out, class Token>
 auto async_read(const AsyncChannel<In, Out>& channel, AsyncOptions options, Token&& token) {
-  return detail::async_read_wanted(channel, {}, std::move(options), std::forward<Token>(token));
+  return detail::read_any(channel, std::move(options), std::forward<Token>(token));
 }
 template <class In, class Out, class Token>
 auto async_read(const AsyncChannel<In, Out>& channel, Token&& token) {
-  return async_read(channel, AsyncOptions(), std::forward<Token>(token));
+  return detail::read_any(channel, detail::NoOptions(), std::forward<Token>(token));
 }
 
 /// Exactly `size` bytes, which may be more than InboxLimits. When the stream ends before, errc::truncated;
@@ -158,24 +184,18 @@ auto async_read_until(const AsyncChannel<Chain, Out>& channel, std::string delim
 template <class In, class Out, class Token>
 auto async_write(const AsyncChannel<In, Out>& channel, std::type_identity_t<Out>&& message,
                  AsyncOptions options, Token&& token) {
-  auto start = [inbox = channel.inbox(), message = std::move(message)](
-                   const std::shared_ptr<detail::OperationOf<std::error_code>>& operation) mutable {
-    inbox->write(operation, std::move(message));
-  };
-  return detail::initiate<std::error_code>(channel.loop(), std::move(options), std::move(start),
-                                           std::forward<Token>(token));
+  return detail::write_one(channel, std::move(message), std::move(options), std::forward<Token>(token));
 }
 template <class In, class Out, class Token>
 auto async_write(const AsyncChannel<In, Out>& channel, std::type_identity_t<Out>&& message, Token&& token) {
-  return async_write(channel, std::move(message), AsyncOptions(), std::forward<Token>(token));
+  return detail::write_one(channel, std::move(message), detail::NoOptions(), std::forward<Token>(token));
 }
 
 /// Completes when the kernel has accepted all that was written before. Handler: void(std::error_code).
 template <class In, class Out, class Token>
 auto async_flush(const AsyncChannel<In, Out>& channel, AsyncOptions options, Token&& token) {
-  auto start = [inbox =
-                    channel.inbox()](const std::shared_ptr<detail::OperationOf<std::error_code>>& operation) {
-    inbox->flush(operation);
+  auto start = [inbox = channel.inbox()](detail::PlainOperationRef operation) {
+    inbox->flush(std::move(operation));
   };
   return detail::initiate<std::error_code>(channel.loop(), std::move(options), std::move(start),
                                            std::forward<Token>(token));
@@ -190,9 +210,8 @@ auto async_flush(const AsyncChannel<In, Out>& channel, Token&& token) {
 template <class In, class Out, class Token>
 auto async_close(const AsyncChannel<In, Out>& channel, Duration deadline, AsyncOptions options,
                  Token&& token) {
-  auto start = [inbox = channel.inbox(),
-                deadline](const std::shared_ptr<detail::OperationOf<std::error_code>>& operation) {
-    inbox->close(operation, deadline, false);
+  auto start = [inbox = channel.inbox(), deadline](detail::PlainOperationRef operation) {
+    inbox->close(std::move(operation), deadline, false);
   };
   return detail::initiate<std::error_code>(channel.loop(), std::move(options), std::move(start),
                                            std::forward<Token>(token));
@@ -206,9 +225,8 @@ auto async_close(const AsyncChannel<In, Out>& channel, Token&& token) {
 template <class In, class Out, class Token>
 auto async_drain(const AsyncChannel<In, Out>& channel, Duration deadline, AsyncOptions options,
                  Token&& token) {
-  auto start = [inbox = channel.inbox(),
-                deadline](const std::shared_ptr<detail::OperationOf<std::error_code>>& operation) {
-    inbox->close(operation, deadline, true);
+  auto start = [inbox = channel.inbox(), deadline](detail::PlainOperationRef operation) {
+    inbox->close(std::move(operation), deadline, true);
   };
   return detail::initiate<std::error_code>(channel.loop(), std::move(options), std::move(start),
                                            std::forward<Token>(token));

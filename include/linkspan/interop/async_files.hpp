@@ -137,7 +137,7 @@ auto async_write_at(EventLoop& loop, AsyncFile& file, Chain&& data, std::uint64_
   auto start = [&file, data = std::move(data), offset](const auto& operation) mutable {
     operation->result_is_certain();
     file.write(std::move(data), offset, [operation](const Status& status, std::size_t written) {
-      operation->end_with(status ? std::error_code() : status.error().code, written);
+      operation->end_with(status ? std::error_code() : status.error().code, std::size_t{written});
     });
   };
   return detail::initiate<std::error_code, std::size_t>(loop, std::move(options), std::move(start),

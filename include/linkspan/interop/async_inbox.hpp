@@ -46,6 +46,7 @@ struct WantedBytes {
   std::size_t scanned = 0;  // bytes that are known to have none
 
   WantedBytes() = default;
+  [[nodiscard]] bool any() const noexcept { return count == 0 && delimiter.empty(); }
 };
 
 /// Messages that wait, in order.
@@ -66,6 +67,10 @@ class InboxQueue {
   }
   [[nodiscard]] std::optional<In> take(WantedBytes&, std::error_code&) {
     if (messages_.empty()) return std::nullopt;
+    return pop();
+  }
+  /// The next one; there is one.
+  [[nodiscard]] In pop() {
     bytes_ -= message_bytes(messages_.front());
     return messages_.pop_front();
   }
@@ -103,11 +108,12 @@ class InboxQueue<Chain> {
       if (!found) return std::nullopt;
     } else if (size == 0) {
       if (bytes_.empty()) return std::nullopt;
-      return std::exchange(bytes_, {});
+      return pop();
     }
     if (bytes_.size() < size) return std::nullopt;
     return bytes_.split_front(size);
   }
+  [[nodiscard]] Chain pop() noexcept { return std::move(bytes_); }
   void clear() noexcept { bytes_.clear(); }
 
  private:
@@ -123,46 +129,56 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
 
   Inbox(Channel& channel, InboxLimits limits) noexcept
       : loop_(channel.loop()), channel_(&channel), limits_(limits) {}
+  ~Inbox() { LINKSPAN_ASSERT(reader_ == nullptr, "a read has ended before its channel is gone"); }
 
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
 
   // For the AsyncChannel.
 
-  void read(const std::shared_ptr<ReadOperation>& operation, WantedBytes wanted) {
-    if (reader_ != nullptr) {
-      operation->end_with(make_error_code(errc::limit_exceeded), In());
-      return;
+  void read(OperationRef<ReadOperation> operation, WantedBytes&& wanted) {
+    if (reader_ == nullptr) wanted_ = std::move(wanted);
+    read(std::move(operation));
+  }
+  void read(OperationRef<ReadOperation> operation) {
+    if (reader_ != nullptr) return operation->end_with(make_error_code(errc::limit_exceeded));
+    if (queue_.empty() || !wanted_.any()) {
+      // This stays until the read has ended.
+      operation->when_abandoned([this] { static_cast<void>(take_reader()); });
+      reader_ = std::move(operation);
+      if (!queue_.empty() || failure_ || refusal_) serve_reader();
+    } else {
+      operation->end_with({}, queue_.pop());
     }
-    reader_ = operation;
-    wanted_ = std::move(wanted);
-    operation->when_abandoned([self = this->shared_from_this()] {
-      self->reader_ = nullptr;
-      self->wanted_ = {};
-    });
-    serve_reader();
     if (paused_ && queue_.low(limits_, wanted_bytes())) unpause();
   }
 
-  void write(const std::shared_ptr<PlainOperation>& operation, Out&& message) {
+  void write(OperationRef<PlainOperation> operation, Out&& message) {
     if (channel_ == nullptr) return operation->end_with(gone());
     operation->result_is_certain();
-    WriteDone done = [operation](std::error_code error) { operation->end_with(error); };
-    if (!operation->may_end_early()) return channel_->write(std::move(message), std::move(done));
-    WriteToken token = channel_->write_cancellable(std::move(message), std::move(done));
-    operation->when_abandoned([token = std::move(token)] { static_cast<void>(token.cancel()); });
+    if (!operation->may_end_early()) {
+      return channel_->write(std::move(message), [operation = std::move(operation)](std::error_code error) {
+        operation->end_with(error);
+      });
+    }
+    PlainOperation* const begun = operation.get();
+    WriteToken token = channel_->write_cancellable(
+        std::move(message),
+        [operation = std::move(operation)](std::error_code error) { operation->end_with(error); });
+    begun->when_abandoned([token = std::move(token)] { static_cast<void>(token.cancel()); });
   }
 
-  void flush(const std::shared_ptr<PlainOperation>& operation) {
+  void flush(OperationRef<PlainOperation> operation) {
     if (channel_ == nullptr) return operation->end_with(make_error_code(errc::cancelled));
     operation->result_is_certain();
-    channel_->flush([operation](std::error_code error) { operation->end_with(error); });
+    channel_->flush(
+        [operation = std::move(operation)](std::error_code error) { operation->end_with(error); });
   }
 
   /// Closes, or lets the handlers finish first, and completes when the channel is closed.
-  void close(const std::shared_ptr<PlainOperation>& operation, Duration deadline, bool drains) {
+  void close(OperationRef<PlainOperation> operation, Duration deadline, bool drains) {
     if (channel_ == nullptr) return operation->end_with({});
     operation->result_is_certain();
-    closers_.push_back(operation);
+    closers_.push_back(std::move(operation));
     if (drains) {
       draining_ourselves_ = true;
       channel_->drain(deadline);
@@ -190,6 +206,10 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
 
   void receive(In&& message) {
     if (let_go_ || failure_) return;
+    if (reader_ != nullptr && wanted_.any() && queue_.empty()) {
+      take_reader()->end_with({}, std::move(message));
+      return;
+    }
     queue_.push(std::move(message));
     serve_reader();
     if (!paused_ && channel_ != nullptr && queue_.full(limits_, wanted_bytes())) {
@@ -227,6 +247,11 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
   [[nodiscard]] std::error_code gone() const noexcept {
     return failure_ && failure_ != errc::end_of_stream ? failure_ : make_error_code(errc::cancelled);
   }
+  [[nodiscard]] OperationRef<ReadOperation> take_reader() {
+    OperationRef<ReadOperation> reader = std::move(reader_);
+    if (!wanted_.any()) wanted_ = {};
+    return reader;
+  }
   [[nodiscard]] std::size_t wanted_bytes() const noexcept { return std::max(wanted_.count, wanted_.limit); }
 
   void serve_reader() {
@@ -241,9 +266,12 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
             failure_ == errc::end_of_stream && !queue_.empty() ? make_error_code(errc::truncated) : failure_;
       }
     }
-    const std::shared_ptr<ReadOperation> reader = std::exchange(reader_, nullptr);
-    wanted_ = {};
-    reader->end_with(error, message ? std::move(*message) : In());
+    const OperationRef<ReadOperation> reader = take_reader();
+    if (message) {
+      reader->end_with({}, std::move(*message));
+    } else {
+      reader->end_with(error);
+    }
     if (paused_ && queue_.low(limits_, 0)) unpause();
   }
 
@@ -258,8 +286,8 @@ class Inbox : public std::enable_shared_from_this<Inbox<In, Out>> {
   InboxLimits limits_;
   InboxQueue<In> queue_;
   WantedBytes wanted_;
-  std::shared_ptr<ReadOperation> reader_;  // at most one
-  std::vector<std::shared_ptr<PlainOperation>> closers_;
+  OperationRef<ReadOperation> reader_;  // at most one
+  std::vector<OperationRef<PlainOperation>> closers_;
   std::error_code failure_;  // of reads, when the queue is empty
   std::error_code refusal_;  // of one read
   bool paused_ = false;

@@ -20,7 +20,6 @@
 #include <asio/recycling_allocator.hpp>
 #include <concepts>
 #include <exception>
-#include <memory>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -43,15 +42,13 @@ class OperationOf : public Operation {
   using Operation::Operation;
 
   /// The result. Nothing happens when the operation has ended early.
-  void end_with(Failure failure, Values... values) {
+  void end_with(Failure failure, Values&&... values) {
     if (ended()) return;
-    if constexpr (std::same_as<Failure, std::exception_ptr>) failure_ = std::move(failure);
-    values_ = std::tuple<Values...>(std::move(values)...);
-    if constexpr (std::same_as<Failure, std::error_code>) {
-      end(failure);
-    } else {
-      end({});
-    }
+    values_ = std::tuple<Values&&...>(std::move(values)...);
+    finish(std::move(failure));
+  }
+  void end_with(Failure failure) requires(sizeof...(Values) != 0) {
+    if (!ended()) finish(std::move(failure));
   }
 
  protected:
@@ -66,140 +63,182 @@ class OperationOf : public Operation {
   std::tuple<Values...> values_;
 
  private:
+  void finish(Failure failure) {
+    if constexpr (std::same_as<Failure, std::error_code>) {
+      end(failure);
+    } else {
+      failure_ = std::move(failure);
+      end({});
+    }
+  }
+
   struct None {};
   [[no_unique_address]] std::conditional_t<std::same_as<Failure, std::exception_ptr>, Failure, None> failure_;
 };
 
+using PlainOperationRef = OperationRef<OperationOf<std::error_code>>;
+
 template <class Handler, class Failure, class... Values>
 class HandledOperation final : public OperationOf<Failure, Values...> {
  public:
-  HandledOperation(LoopOperations& operations, AsyncOptions&& options, Handler&& handler)
-      : OperationOf<Failure, Values...>(operations, std::move(options)),
-        work_(asio::get_associated_executor(handler, LoopExecutor(operations.loop()))),
-        handler_(std::move(handler)) {}
-
-  void listen_for_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(*handler_);
-    if (!slot.is_connected()) return;
-    this->listens();
-    slot.assign([weak = this->weak_from_this()](asio::cancellation_type) {
-      const std::shared_ptr<Operation> operation = weak.lock();
-      if (operation == nullptr) return;
-      LINKSPAN_ASSERT(
-          operation->loop().in_loop_thread(),
-          "a cancellation signal is emitted on the loop; from other threads a stop token is safe");
-      operation->cancel(make_error_code(errc::cancelled));
-    });
+  /// Held by its loop and by the caller. Throws std::bad_alloc.
+  template <class From>
+  [[nodiscard]] static HandledOperation* make(LoopOperations& operations, From&& handler) {
+    Allocator allocator;
+    HandledOperation* const memory = allocator.allocate(1);
+    try {
+      return ::new (static_cast<void*>(memory)) HandledOperation(operations, std::forward<From>(handler));
+    } catch (...) {
+      allocator.deallocate(memory, 1);
+      throw;
+    }
   }
 
  private:
+  using Allocator = asio::recycling_allocator<HandledOperation>;
   using Executor = asio::associated_executor_t<Handler, LoopExecutor>;
+  using Guard = asio::executor_work_guard<Executor>;
 
-  void deliver() override {
+  template <class From>
+  HandledOperation(LoopOperations& operations, From&& handler)
+      : OperationOf<Failure, Values...>(operations), handler_(std::in_place, std::forward<From>(handler)) {
+    Executor executor = asio::get_associated_executor(*handler_, LoopExecutor(this->loop()));
+    if (!is_here(executor)) elsewhere_.emplace(std::move(executor));
     auto slot = asio::get_associated_cancellation_slot(*handler_);
-    if (slot.is_connected()) slot.clear();
-    auto call = [handler = take(), failure = this->failure(), values = std::move(this->values_)]() mutable {
-      std::apply([&](Values&... each) { std::move(handler)(std::move(failure), std::move(each)...); },
-                 values);
-    };
-    if (is_here()) {
-      work_.reset();
-      call();
-      return;
-    }
-    const asio::executor_work_guard<Executor> work = std::move(work_);
-    asio::dispatch(work.get_executor(), std::move(call));
+    if (!slot.is_connected()) return;
+    this->listens();
+    slot.assign([this](asio::cancellation_type) {  // cleared before this goes
+      LINKSPAN_ASSERT(
+          this->loop().in_loop_thread(),
+          "a cancellation signal is emitted on the loop; from other threads a stop token is safe");
+      this->cancel(make_error_code(errc::cancelled));
+    });
+  }
+  ~HandledOperation() override {
+    if (handler_) stop_listening();  // it was not begun
   }
 
-  void drop() noexcept override {
-    work_.reset();
+  void destroy() noexcept override {
+    this->~HandledOperation();
+    Allocator().deallocate(this, 1);
+  }
+
+  // The operation goes first, so that what the handler begins can use its memory.
+  void run_and_release() override {
+    Handler handler = take();
+    Failure failure = this->failure();
+    std::tuple<Values...> values = std::move(this->values_);
+    if (!elsewhere_) {
+      this->release();
+      call(handler, failure, values);
+      return;
+    }
+    const Guard work = std::move(*elsewhere_);
+    elsewhere_.reset();
+    this->release();
+    asio::dispatch(work.get_executor(),
+                   [handler = std::move(handler), failure = std::move(failure),
+                    values = std::move(values)]() mutable { call(handler, failure, values); });
+  }
+
+  void drop_and_release() noexcept override {
+    elsewhere_.reset();
     static_cast<void>(take());
+    this->release();
+  }
+
+  static void call(Handler& handler, Failure& failure, std::tuple<Values...>& values) {
+    std::apply([&](Values&... each) { std::move(handler)(std::move(failure), std::move(each)...); }, values);
   }
 
   Handler take() {
+    stop_listening();
     Handler taken = std::move(*handler_);
     handler_.reset();
     return taken;
   }
 
-  /// The handler's executor is the loop, whose thread this is.
-  [[nodiscard]] bool is_here() const noexcept {
-    const LoopExecutor here(this->loop());
+  void stop_listening() noexcept {
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) slot.clear();
+  }
+
+  /// The executor is the loop: completions run there anyway.
+  [[nodiscard]] bool is_here(const Executor& executor) const noexcept {
     if constexpr (std::same_as<Executor, LoopExecutor>) {
-      return &work_.get_executor().loop() == &here.loop();
+      return &executor.loop() == &this->loop();
     } else if constexpr (std::same_as<Executor, asio::any_io_executor>) {
-      const Executor executor = work_.get_executor();
       const auto* target = executor.template target<LoopExecutor>();
-      return target != nullptr && &target->loop() == &here.loop() && here.loop().in_loop_thread();
+      return target != nullptr && &target->loop() == &this->loop();
     } else {
       return false;
     }
   }
 
-  asio::executor_work_guard<Executor> work_;
   std::optional<Handler> handler_;
+  std::optional<Guard> elsewhere_;  // the handler's executor, unless that is the loop
 };
 
 /// Begins an operation on its loop's thread; one that the loop refuses completes at once.
-template <class Operation, class Start>
+template <class Operation, class Options, class Start>
 class Launch {
  public:
-  Launch(std::shared_ptr<Operation> operation, Start&& start)
-      : operation_(std::move(operation)), start_(std::move(start)) {}
+  Launch(OperationRef<Operation> operation, Options&& options, Start&& start)
+      : operation_(std::move(operation)), options_(std::move(options)), start_(std::move(start)) {}
   Launch(Launch&& other) noexcept = default;
   Launch& operator=(Launch&&) = delete;
   ~Launch() {
     if (operation_ != nullptr) operation_->refuse();
   }
 
-  void operator()() {
-    const std::shared_ptr<Operation> operation = std::move(operation_);
-    begin(operation, start_);
-  }
+  void operator()() { begin(std::move(operation_), std::move(options_), start_); }
 
-  static void begin(const std::shared_ptr<Operation>& operation, Start& start) {
-    if (!operation->begin()) return;
+  /// `start` may be gone when an operation that is not started has completed.
+  static void begin(OperationRef<Operation> operation, Options&& options, Start& start) {
+    if (!operation->begin(std::move(options))) return;
+    Operation* const begun = operation.get();  // there until it has completed, which it cannot in here
     try {
-      start(operation);
+      start(std::move(operation));
     } catch (const std::bad_alloc&) {
-      operation->cancel(make_error_code(errc::pool_exhausted));
+      begun->cancel(make_error_code(errc::pool_exhausted));
     }
   }
 
  private:
-  std::shared_ptr<Operation> operation_;
+  OperationRef<Operation> operation_;
+  [[no_unique_address]] Options options_;
   Start start_;
 };
 
-template <class Failure, class... Values>
-struct Initiate {
+template <class Options, class Start, class Failure, class... Values>
+struct Initiation {
   EventLoop* loop;
+  [[no_unique_address]] Options options;
+  Start start;
 
-  template <class Handler, class Start>
-  void operator()(Handler&& handler, AsyncOptions options, Start start) const {
-    using Op = HandledOperation<std::decay_t<Handler>, Failure, Values...>;
-    AsioCompanion& companion = AsioCompanion::of(*loop);
-    // By value: what else it may be a reference to is the caller's.
-    std::decay_t<Handler> taken(std::forward<Handler>(handler));
-    auto operation = std::allocate_shared<Op>(asio::recycling_allocator<Op>(), companion, std::move(options),
-                                              std::move(taken));
-    operation->listen_for_cancellation();
-    using Begin = Launch<OperationOf<Failure, Values...>, Start>;
-    if (loop->in_loop_thread()) {
-      Begin::begin(std::move(operation), start);
+  template <class Handler>
+  void operator()(Handler&& handler) {
+    using Begin = Launch<OperationOf<Failure, Values...>, Options, Start>;
+    EventLoop& its_loop = *loop;  // this may be gone once the operation is on its way
+    OperationRef<OperationOf<Failure, Values...>> operation(
+        HandledOperation<std::decay_t<Handler>, Failure, Values...>::make(AsioCompanion::of(its_loop),
+                                                                          std::forward<Handler>(handler)));
+    if (its_loop.in_loop_thread()) {
+      Begin::begin(std::move(operation), std::move(options), start);
     } else {
-      EventLoop::PreparedTask task(Begin(std::move(operation), std::move(start)));
-      std::move(task).post(*loop);
+      EventLoop::PreparedTask task(Begin(std::move(operation), std::move(options), std::move(start)));
+      std::move(task).post(its_loop);
     }
   }
 };
 
-/// Begins an operation. `start` is called on the loop with a shared pointer to its OperationOf, unless it
-/// has ended by then.
-template <class Failure, class... Values, class Start, class Token>
-auto initiate(EventLoop& loop, AsyncOptions options, Start start, Token&& token) {
-  return asio::async_initiate<Token, void(Failure, Values...)>(Initiate<Failure, Values...>{&loop}, token,
-                                                               std::move(options), std::move(start));
+/// Begins an operation. `start` is called on the loop with an OperationRef of its OperationOf, unless it has
+/// ended by then. Options are AsyncOptions or NoOptions.
+template <class Failure, class... Values, class Options, class Start, class Token>
+auto initiate(EventLoop& loop, Options options, Start&& start, Token&& token) {
+  using Begin = Initiation<Options, std::decay_t<Start>, Failure, Values...>;
+  return asio::async_initiate<Token, void(Failure, Values...)>(
+      Begin{&loop, std::move(options), std::forward<Start>(start)}, token);
 }
 
 }  // namespace linkspan::detail

@@ -30,7 +30,7 @@ namespace linkspan {
 /// Completes after `delay`, or early as `options` say. Handler: void(std::error_code).
 template <class Token>
 auto async_sleep(EventLoop& loop, Duration delay, AsyncOptions options, Token&& token) {
-  auto start = [delay](std::shared_ptr<detail::OperationOf<std::error_code>> operation) {
+  auto start = [delay](const detail::PlainOperationRef& operation) {
     auto timer = std::make_unique<Timer>(operation->loop(), [raw = operation.get()] { raw->end_with({}); });
     timer->start(delay);
     // Lives as long as the operation waits.
@@ -48,13 +48,13 @@ auto async_sleep(EventLoop& loop, Duration delay, Token&& token) {
 /// void(std::error_code, std::vector<Endpoint>).
 template <class Token>
 auto async_resolve(EventLoop& loop, std::string text, AsyncOptions options, Token&& token) {
-  auto start = [text = std::move(text), timeout = options.timeout](auto operation) {
+  auto start = [text = std::move(text), timeout = options.timeout](const auto& operation) {
     auto lookup = std::make_unique<std::unique_ptr<Resolution>>();
     auto done = [operation](Result<std::vector<Endpoint>> result) {
       if (result) {
         operation->end_with({}, std::move(result).value());
       } else {
-        operation->end_with(result.error().code, {});
+        operation->end_with(result.error().code);
       }
     };
     const Duration longest = timeout == Duration::max() ? Resolution::kTimeout : timeout;

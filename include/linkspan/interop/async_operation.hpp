@@ -9,13 +9,16 @@
 // Threads: AsyncOptions is a value; its stop token may be asked to stop on any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stop_token>
 #include <system_error>
 #include <utility>
 
+#include "linkspan/base/assert.hpp"
 #include "linkspan/base/clock.hpp"
 #include "linkspan/base/intrusive_list.hpp"
 #include "linkspan/base/unique_function.hpp"
@@ -42,6 +45,9 @@ class AsyncOptions {
 };
 
 namespace detail {
+
+/// What an operation gets that nobody asks to end early: nothing is moved about for them.
+struct NoOptions {};
 
 /// Runs once at the end of a tick, or is dropped when its loop has ended. Owns itself.
 class LINKSPAN_API ReadyWork : public ListNode<ReadyWork> {
@@ -84,44 +90,67 @@ class LINKSPAN_API LoopOperations : public LoopCompanion, private DeferredTask, 
   bool running_after_end_ = false;
 };
 
-/// One operation: it ends once, by its result or early. Shared by its loop, until it has completed, and by
-/// whoever is to bring the result. Loop's thread, but for refuse().
-class LINKSPAN_API Operation : public ReadyWork, public std::enable_shared_from_this<Operation> {
+/// One operation: it ends once, by its result or early. It has two holders: its loop, until it has completed,
+/// and, by an OperationRef, whoever is to bring the result. Loop's thread, but for refuse() and holding it.
+class LINKSPAN_API Operation : public ReadyWork {
  public:
-  Operation(LoopOperations& operations, AsyncOptions&& options) noexcept
-      : operations_(operations), options_(std::move(options)) {}
+  explicit Operation(LoopOperations& operations) noexcept : operations_(operations) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
-  virtual ~Operation();
 
   [[nodiscard]] EventLoop& loop() const noexcept { return operations_.loop(); }
   /// Once, before it is started. False when it has ended by then and is not to be started.
-  [[nodiscard]] bool begin();
+  [[nodiscard]] bool begin(AsyncOptions&& options);
+  [[nodiscard]] bool begin(NoOptions&&) {
+    begun_ = true;
+    if (error_ || loop().stopping()) {
+      end(error_ ? error_ : make_error_code(errc::stopped));
+      return false;
+    }
+    operations_.begin(*this);
+    return true;
+  }
   /// Ends it early, unless it has ended.
   void cancel(std::error_code reason) noexcept;
   /// The loop takes no more work: completes with errc::stopped here and now. Any thread.
   void refuse() noexcept;
 
   /// Called, outside of completions, when it ends early: nobody waits for the result any more.
-  void when_abandoned(unique_function<void()> abandon) noexcept { abandon_ = std::move(abandon); }
+  template <class Abandon>
+  void when_abandoned(Abandon&& abandon) {
+    abandon_ = unique_function<void()>(std::forward<Abandon>(abandon));
+  }
   /// The result comes even when the loop stops, and is waited for.
   void result_is_certain() noexcept { certain_ = true; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   /// Somebody may ask it to, before the loop ends.
-  [[nodiscard]] bool may_end_early() const noexcept {
-    return listens_ || options_.timeout != Duration::max() || options_.stop.stop_possible();
+  [[nodiscard]] bool may_end_early() const noexcept { return may_end_early_; }
+
+  void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  /// The last one destroys it.
+  void release() noexcept {
+    if (holders_.load(std::memory_order_acquire) == 1 ||
+        holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      destroy();
+    }
   }
 
  protected:
+  virtual ~Operation();
+  virtual void destroy() noexcept = 0;
+
   /// A signal may ask it to end early.
-  void listens() noexcept { listens_ = true; }
+  void listens() noexcept { may_end_early_ = true; }
   /// The result is stored: completes at the end of the tick.
-  void end(std::error_code error) noexcept;
+  void end(std::error_code error) noexcept {
+    LINKSPAN_ASSERT(begun_ && !ended_, "an operation ends once");
+    ended_ = true;
+    error_ = error;
+    if (may_end_early_) stop_waiting();
+    abandon_.reset();
+    operations_.ready(*this);
+  }
   [[nodiscard]] std::error_code error() const noexcept { return error_; }
-  /// Calls the handler; once, if at all.
-  virtual void deliver() = 0;
-  /// Destroys the handler without a call.
-  virtual void drop() noexcept = 0;
 
  private:
   friend class LoopOperations;
@@ -132,20 +161,49 @@ class LINKSPAN_API Operation : public ReadyWork, public std::enable_shared_from_
     void operator()() noexcept { std::move(task).post(*loop); }
   };
 
-  void run_and_release() final;
-  void drop_and_release() noexcept final;
+  void wait_for_early_end(AsyncOptions&& options);
+  void stop_waiting() noexcept;
 
   LoopOperations& operations_;
-  AsyncOptions options_;
-  std::shared_ptr<Operation> self_;  // from begin() until it has completed
   unique_function<void()> abandon_;
-  std::optional<Timer> timeout_;
-  std::optional<std::stop_callback<StopRequest>> stop_;
   std::error_code error_;
+  std::atomic<std::uint32_t> holders_{2};  // the loop, and who begins it
   bool begun_ = false;
   bool ended_ = false;
   bool certain_ = false;
-  bool listens_ = false;
+  bool may_end_early_ = false;
+  std::optional<Timer> timeout_;
+  std::optional<std::stop_callback<StopRequest>> stop_;
+};
+
+/// A hold on an operation: a copy is one more. Any thread, as a shared_ptr.
+template <class Op>
+class OperationRef {
+ public:
+  OperationRef() noexcept = default;
+  explicit(false) OperationRef(std::nullptr_t) noexcept {}
+  /// Takes over a hold.
+  explicit OperationRef(Op* operation) noexcept : operation_(operation) {}
+  OperationRef(const OperationRef& other) noexcept : operation_(other.operation_) {
+    if (operation_ != nullptr) operation_->hold();
+  }
+  OperationRef(OperationRef&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+  OperationRef& operator=(OperationRef other) noexcept {
+    std::swap(operation_, other.operation_);
+    return *this;
+  }
+  ~OperationRef() {
+    if (operation_ != nullptr) operation_->release();
+  }
+
+  [[nodiscard]] Op* operator->() const noexcept { return operation_; }
+  [[nodiscard]] Op* get() const noexcept { return operation_; }
+  friend bool operator==(const OperationRef& ref, std::nullptr_t) noexcept {
+    return ref.operation_ == nullptr;
+  }
+
+ private:
+  Op* operation_ = nullptr;
 };
 
 }  // namespace detail

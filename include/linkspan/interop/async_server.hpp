@@ -79,7 +79,7 @@ struct AcceptQueue {
 
   std::size_t max_waiting;
   RingQueue<AsyncChannel<In, Out>> waiting;
-  std::shared_ptr<AcceptOperation> acceptor;
+  OperationRef<AcceptOperation> acceptor;
   bool closed = false;
 
   explicit AcceptQueue(std::size_t max_waiting_in) noexcept : max_waiting(max_waiting_in) {}
@@ -96,20 +96,19 @@ struct AcceptQueue {
     return std::monostate();
   }
 
-  static void accept(const std::shared_ptr<AcceptQueue>& queue,
-                     const std::shared_ptr<AcceptOperation>& operation) {
-    if (queue->closed) return operation->end_with(make_error_code(errc::cancelled), {});
-    if (queue->acceptor != nullptr) return operation->end_with(make_error_code(errc::limit_exceeded), {});
+  static void accept(const std::shared_ptr<AcceptQueue>& queue, OperationRef<AcceptOperation> operation) {
+    if (queue->closed) return operation->end_with(make_error_code(errc::cancelled));
+    if (queue->acceptor != nullptr) return operation->end_with(make_error_code(errc::limit_exceeded));
     if (!queue->waiting.empty()) return operation->end_with({}, queue->waiting.pop_front());
-    queue->acceptor = operation;
     operation->when_abandoned([queue] { queue->acceptor = nullptr; });
+    queue->acceptor = std::move(operation);
   }
 
   void close() {
     closed = true;
     while (!waiting.empty()) static_cast<void>(waiting.pop_front());
     if (acceptor != nullptr) {
-      std::exchange(acceptor, nullptr)->end_with(make_error_code(errc::cancelled), {});
+      std::exchange(acceptor, nullptr)->end_with(make_error_code(errc::cancelled));
     }
   }
 };
@@ -166,8 +165,8 @@ class AsyncAcceptor {
 /// when the acceptor stops. Handler: void(std::error_code, AsyncChannel<In, Out>).
 template <class In, class Out, class Token>
 auto async_accept(const AsyncAcceptor<In, Out>& acceptor, AsyncOptions options, Token&& token) {
-  auto start = [queue = acceptor.queue()](const auto& operation) {
-    detail::AcceptQueue<In, Out>::accept(queue, operation);
+  auto start = [queue = acceptor.queue()](auto operation) {
+    detail::AcceptQueue<In, Out>::accept(queue, std::move(operation));
   };
   return detail::initiate<std::error_code, AsyncChannel<In, Out>>(
       acceptor.loop(), std::move(options), std::move(start), std::forward<Token>(token));
@@ -190,7 +189,7 @@ class AsyncClient {
 
   /// What async_connect starts. Loop's thread.
   template <class Target, class Operation>
-  void connect(const Target& target, const std::shared_ptr<Operation>& operation) const {
+  void connect(const Target& target, const Operation& operation) const {
     auto made = std::make_shared<AsyncChannel<In, Out>>();
     auto initializer = [made, codecs = codecs_, limits = limits_](Channel& channel) -> Status {
       Result<AsyncChannel<In, Out>> attached = detail::attach_behind<In, Out>(codecs, channel, limits);

@@ -70,7 +70,7 @@ class TaskScopeState : public std::enable_shared_from_this<TaskScopeState> {
   IntrusiveList<Task, Task> tasks;
   std::size_t count = 0;
   std::exception_ptr first_failure;
-  std::shared_ptr<JoinOperation> joiner;
+  OperationRef<JoinOperation> joiner;
 
  private:
   // A task that was asked to stop, and said that it has, did not fail.
@@ -148,16 +148,16 @@ class TaskScope {
 /// errc::limit_exceeded. Handler: void(std::exception_ptr).
 template <class Token>
 auto async_join(TaskScope& scope, AsyncOptions options, Token&& token) {
-  auto start =
-      [state = scope.state()](const std::shared_ptr<detail::OperationOf<std::exception_ptr>>& operation) {
-        if (state->count == 0) return operation->end_with(state->first_failure);
-        if (state->joiner != nullptr) {
-          const std::error_code error = make_error_code(errc::limit_exceeded);
-          return operation->end_with(std::make_exception_ptr(std::system_error(error)));
-        }
-        state->joiner = operation;
-        operation->when_abandoned([state] { state->joiner = nullptr; });
-      };
+  auto start = [state = scope.state()](
+                   const detail::OperationRef<detail::OperationOf<std::exception_ptr>>& operation) {
+    if (state->count == 0) return operation->end_with(state->first_failure);
+    if (state->joiner != nullptr) {
+      const std::error_code error = make_error_code(errc::limit_exceeded);
+      return operation->end_with(std::make_exception_ptr(std::system_error(error)));
+    }
+    state->joiner = operation;
+    operation->when_abandoned([state] { state->joiner = nullptr; });
+  };
   return detail::initiate<std::exception_ptr>(scope.loop(), std::move(options), std::move(start),
                                               std::forward<Token>(token));
 }
