@@ -8,6 +8,11 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "archive.pb.h"
 #include "legacy.pb.h"
@@ -179,6 +184,29 @@ TEST_CASE("a message that is handed over moves, and lives as long as the slices"
   const Chain chain = writer.take();
   CHECK(std::any_of(chain.begin(), chain.end(), [&](const Slice& slice) { return slice.data() == line; }));
   CHECK(chain.back().view() == large('l'));
+}
+
+TEST_CASE("several threads write a message that they share") {
+  Random rng(17);
+  const auto archive = std::make_shared<Archive>();
+  fill(*archive, rng, 3, 5);
+  archive->add_lines(large('l'));
+  (*archive->mutable_notes())[5] = large('n');
+  const std::string expected = serialize_deterministically(*archive);
+  const auto marshaller = deterministic<Archive>();
+  std::vector<std::thread> threads;
+  std::atomic<int> equal = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, shared = std::shared_ptr<const Archive>(archive)] {
+      for (int round = 0; round < 100; ++round) {
+        ChainWriter writer(heap_allocator());
+        if (marshaller.write(shared, writer).ok() && writer.take() == expected) ++equal;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(equal == 400);
+  CHECK(archive.use_count() == 1);
 }
 
 TEST_CASE("a message on an arena is referenced while its shared_ptr owns the arena") {
