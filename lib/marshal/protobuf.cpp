@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <new>
 #include <span>
 
 #include "lib/marshal/protobuf_encoder.hpp"
@@ -202,11 +203,15 @@ struct ProtobufMarshallerCore::Writing {
 
   void write_referenced(std::shared_ptr<const Message> owner, ChainWriter& writer) const {
     BufferChainOutputStream stream(writer, std::move(owner));
-    CodedOutputStream coded(&stream);
-    coded.EnableAliasing(true);
-    coded.SetSerializationDeterministic(layout.options.deterministic);
-    // Fails with the writer, which keeps the error.
-    write_referencing(message, layout.shapes.root(), writer.options().reference_threshold_bytes, coded);
+    {
+      CodedOutputStream coded(&stream);
+      coded.EnableAliasing(true);
+      coded.SetSerializationDeterministic(layout.options.deterministic);
+      // Fails with the writer, which keeps the error.
+      write_referencing(message, layout.shapes.root(), writer.options().reference_threshold_bytes, coded);
+    }
+    stream.sync();
+    if (stream.failed()) throw std::bad_alloc();
   }
 
   // `encoded` is the message with tickets; take_part writes a part of it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace linkspan {
@@ -21,12 +22,16 @@ BufferChainOutputStream::~BufferChainOutputStream() {
   sync();
 }
 
-void BufferChainOutputStream::sync() {
-  if (pending_ != 0) writer_.commit(std::exchange(pending_, 0));
+void BufferChainOutputStream::sync() noexcept try {
+  const std::size_t bytes = std::exchange(pending_, 0);
+  if (bytes != 0 && !failed_) writer_.commit(bytes);
+} catch (const std::bad_alloc&) {
+  failed_ = true;
 }
 
 bool BufferChainOutputStream::Next(void** data, int* size) {
   sync();
+  if (failed_) return false;
   const std::span<std::byte> writable = writer_.reserve(1);
   if (writable.empty()) return false;
   const std::size_t window =
@@ -47,9 +52,10 @@ std::int64_t BufferChainOutputStream::ByteCount() const {
   return static_cast<std::int64_t>(writer_.size() - start_ + pending_);
 }
 
-bool BufferChainOutputStream::WriteAliasedRaw(const void* data, int size) {
+bool BufferChainOutputStream::WriteAliasedRaw(const void* data, int size) try {
   LINKSPAN_ASSERT(owner_ != nullptr, "only a stream with an owner references memory");
   sync();
+  if (failed_) return false;
   const std::span bytes(static_cast<const std::byte*>(data), static_cast<std::size_t>(size));
   if (bytes.size() < writer_.options().reference_threshold_bytes) {
     writer_.write(bytes);
@@ -57,6 +63,9 @@ bool BufferChainOutputStream::WriteAliasedRaw(const void* data, int size) {
     writer_.append(Slice::adopt(owner_, bytes));
   }
   return !writer_.error();
+} catch (const std::bad_alloc&) {
+  failed_ = true;
+  return false;
 }
 
 BufferChainInputStream::~BufferChainInputStream() = default;

@@ -67,6 +67,7 @@ class MarshalCodec final : public Codec<Chain, typename In::Message, typename Ou
                                                   std::to_string(options_.max_message_bytes)));
     }
     if (!writer_) writer_.emplace(this->channel().loop().pool(), options_.writing);
+    static_cast<void>(writer_->take());  // of a message whose writing has thrown
     if (const Status written = out_.write(std::move(message), *writer_); !written) {
       writer_.reset();
       return fail("write", out_.name(), written.error());

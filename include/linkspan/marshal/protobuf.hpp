@@ -130,7 +130,8 @@ class ProtobufMarshaller {
   ///
   /// Errors: truncated (ends inside a field), malformed, limit_exceeded, with the field's path and the offset
   /// where it is known. Lengths are checked against the bytes that are there before protobuf sees them:
-  /// nothing is allocated because a length says so.
+  /// nothing is allocated because a length says so. Out of memory (std::bad_alloc) the frame is released; but
+  /// protobuf 3.21 does not survive that it cannot grow a map.
   [[nodiscard]] Result<Envelope<M>> read(Chain&& bytes) const {
     Result<Envelope<M>> result(std::in_place);
     Envelope<M>& envelope = result.value();

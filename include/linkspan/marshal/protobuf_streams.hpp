@@ -43,7 +43,8 @@ class LINKSPAN_API BufferChainOutputStream final : public google::protobuf::io::
   explicit BufferChainOutputStream(ChainWriter& writer, std::shared_ptr<const void> owner = nullptr) noexcept;
   ~BufferChainOutputStream() override;
 
-  /// False once the allocator has refused; the writer's error() says so too.
+  /// False once the allocator has refused, which the writer's error() says, too, or memory for references is
+  /// out: failed(). Nothing is thrown at protobuf, whose own destructors call this.
   bool Next(void** data, int* size) override;
   void BackUp(int count) override;
   /// Bytes written through this stream.
@@ -53,13 +54,16 @@ class LINKSPAN_API BufferChainOutputStream final : public google::protobuf::io::
   [[nodiscard]] bool AllowsAliasing() const override { return owner_ != nullptr; }
 
   /// Gives the bytes written so far to the writer.
-  void sync();
+  void sync() noexcept;
+  /// Memory for references was out (std::bad_alloc): what is in the writer is not whole.
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
 
  private:
   ChainWriter& writer_;
   std::shared_ptr<const void> owner_;
   std::size_t start_;        // size of the writer before us
   std::size_t pending_ = 0;  // bytes of the last window that were not backed up, not committed yet
+  bool failed_ = false;
 };
 
 /// Reads a Chain slice by slice, without copying. The chain has to outlive the stream and stay unchanged.
