@@ -217,8 +217,12 @@ auto async_close(const AsyncChannel<In, Out>& channel, Duration deadline, AsyncO
                                            std::forward<Token>(token));
 }
 template <class In, class Out, class Token>
+auto async_close(const AsyncChannel<In, Out>& channel, Duration deadline, Token&& token) {
+  return async_close(channel, deadline, AsyncOptions(), std::forward<Token>(token));
+}
+template <class In, class Out, class Token>
 auto async_close(const AsyncChannel<In, Out>& channel, Token&& token) {
-  return async_close(channel, kCloseDeadline, AsyncOptions(), std::forward<Token>(token));
+  return async_close(channel, kCloseDeadline, std::forward<Token>(token));
 }
 
 /// Channel::drain with `deadline`: lets the other handlers finish before it closes. Otherwise as above.
