@@ -168,7 +168,8 @@ void StreamCore::flush() {
   if (is(kRecording) || sending_ || !is(kOpenReported) || !send_wanted()) return;
   // Results are recorded, not reported: no callback runs inside a call.
   set(kRecording);
-  start_send(SendCall::own);
+  start_send();
+  submit_sends();
   clear(kRecording);
   mark_dirty();
 }
@@ -212,7 +213,7 @@ void StreamCore::stop() noexcept {
 void StreamCore::service() {
   if (!ordinary()) return service_rest();
   update_receive(!is(kPaused));
-  continue_sending(transport().serves_one() ? SendCall::own : SendCall::shared);
+  continue_sending();
 }
 
 void StreamCore::service_rest() {
@@ -281,9 +282,9 @@ void StreamCore::limit_descriptors() noexcept {
   }
 }
 
-void StreamCore::continue_sending(SendCall call) {
+void StreamCore::continue_sending() {
   if (is(kClosed | kEnding)) return;
-  if (!sending_ && send_wanted()) start_send(call);
+  if (!sending_ && send_wanted()) start_send();
   settle();
 }
 
