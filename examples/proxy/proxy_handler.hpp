@@ -49,8 +49,11 @@ class ProxySide final : public Service<Chain> {
   void on_read(Chain&& data) override {
     ProxySide* to = other();
     if (to == nullptr) return;
+    // The watermark counts bytes; what has to be bounded is the memory, and few bytes may keep a large block.
+    if (to->channel().queued_bytes() == 0) to->pinned_bytes_ = 0;
+    for (const Slice& slice : data) to->pinned_bytes_ += slice.pinned_size();
     to->write(std::move(data));
-    if (to->channel().writable()) return;
+    if (to->channel().writable() && to->pinned_bytes_ <= Watermarks().high_bytes) return;
     // At once: the transport may have more for this tick. Completes when all of it is on its way, or lost.
     channel().pause_read();
     to->write(Chain(), [pair = pair_, index = index_](std::error_code) {
@@ -78,6 +81,7 @@ class ProxySide final : public Service<Chain> {
 
   std::shared_ptr<Pair> pair_;
   int index_;
+  std::size_t pinned_bytes_ = 0;  // of all that was written since its queue was empty
 };
 
 }  // namespace linkspan::examples
