@@ -122,7 +122,7 @@ std::size_t ReadinessStream::report_receive_result(ssize_t received) {
   return 0;
 }
 
-void ReadinessStream::start_send() {
+void ReadinessStream::start_send(SendCall) {
   if (waits_to_write_) return;
   for (std::size_t sends = 0; send_wanted() && sends < kSendsPerTick; ++sends) {
     const SendStep step = send_step();

@@ -23,7 +23,7 @@ class ReadinessStream final : public StreamCore, private ReadyTarget {
 
  protected:
   void update_receive(bool wanted) override;
-  void start_send() override;
+  void start_send(SendCall call) override;
   void cancel_operations() override { watch_.stop(); }
 
  private:

@@ -168,8 +168,7 @@ void StreamCore::flush() {
   if (is(kRecording) || sending_ || !is(kOpenReported) || !send_wanted()) return;
   // Results are recorded, not reported: no callback runs inside a call.
   set(kRecording);
-  start_send();
-  submit_sends();
+  start_send(SendCall::own);
   clear(kRecording);
   mark_dirty();
 }
@@ -213,7 +212,7 @@ void StreamCore::stop() noexcept {
 void StreamCore::service() {
   if (!ordinary()) return service_rest();
   update_receive(!is(kPaused));
-  continue_sending();
+  continue_sending(transport().serves_one() ? SendCall::own : SendCall::shared);
 }
 
 void StreamCore::service_rest() {
@@ -282,9 +281,9 @@ void StreamCore::limit_descriptors() noexcept {
   }
 }
 
-void StreamCore::continue_sending() {
+void StreamCore::continue_sending(SendCall call) {
   if (is(kClosed | kEnding)) return;
-  if (!sending_ && send_wanted()) start_send();
+  if (!sending_ && send_wanted()) start_send(call);
   settle();
 }
 

@@ -82,12 +82,14 @@ class StreamCore : public SocketCore {
   /// The connection is broken: true when nothing that was received is still to be reported; otherwise the
   /// backend sees to that, and then marks the stream dirty.
   [[nodiscard]] virtual bool receive_stopped() { return true; }
+  enum class SendCall : std::uint8_t {
+    shared,  ///< others may send with the same system call
+    own,     ///< nobody would share it, or it may not wait for others
+  };
   /// Sends the head of queue(); called when send_wanted() and no send is in flight. Ends in report_sent or
   /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
   /// continue_sending.
-  virtual void start_send() = 0;
-  /// flush(): what start_send has begun goes to the kernel now.
-  virtual void submit_sends() {}
+  virtual void start_send(SendCall call) = 0;
   /// Asks the kernel to give all operations back. Called once.
   virtual void cancel_operations() = 0;
   /// The descriptor is about to be closed; nothing is in flight.
@@ -139,7 +141,7 @@ class StreamCore : public SocketCore {
     LINKSPAN_ASSERT(operations_ != 0, "each operation finishes once");
     if (--operations_ == 0 && ending()) mark_dirty();
   }
-  void continue_sending();
+  void continue_sending(SendCall call = SendCall::shared);
 
   /// A send is in the kernel's hands: queued slices must stay, and what it did is not known yet.
   bool sending_ = false;

@@ -128,6 +128,7 @@ bool TransportCore::poll(Duration timeout) noexcept {
 void TransportCore::service_dirty() {
   IntrusiveList<SocketCore, DirtyTag> servicing;
   servicing.splice_back(dirty_);
+  serves_one_ = servicing.has_one();
   while (!servicing.empty()) servicing.pop_front().service();
 }
 

@@ -48,6 +48,8 @@ class TransportCore : public Transport {
 
   /// The transport's from now on.
   [[nodiscard]] ConnectAttempt& add_attempt(AttemptSetup setup);
+  /// Just one socket is being serviced: it need not share its system calls with others.
+  [[nodiscard]] bool serves_one() const noexcept { return serves_one_; }
   void add_dirty(SocketCore& socket) noexcept;
   void add_starved(SocketCore& socket) noexcept;
   /// Takes a closed socket or listener out of everything; it is deleted by the next poll.
@@ -90,6 +92,7 @@ class TransportCore : public Transport {
   IntrusiveList<SocketCore, OpenTag> buried_sockets_;
   IntrusiveList<ListenerCore, OpenTag> buried_listeners_;
   bool stopping_ = false;
+  bool serves_one_ = false;
   std::atomic<bool> memory_available_{false};
 };
 

@@ -47,6 +47,18 @@ TEST_CASE("a list keeps the order in which elements were pushed to its ends") {
   CHECK(numbers(list) == std::vector{2, 3});
 }
 
+TEST_CASE("a list knows whether it has just one element") {
+  Element one(1), two(2);
+  List list;
+  CHECK_FALSE(list.has_one());
+  list.push_back(one);
+  CHECK(list.has_one());
+  list.push_back(two);
+  CHECK_FALSE(list.has_one());
+  static_cast<ListNode<>&>(one).unlink();
+  CHECK(list.has_one());
+}
+
 TEST_CASE("an element leaves its list when it is unlinked or destroyed, wherever it stands") {
   List list;
   Element first(1);

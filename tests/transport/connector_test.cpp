@@ -31,7 +31,7 @@ class ScriptedStream final : public StreamCore {
 
  private:
   void update_receive(bool) override {}
-  void start_send() override {}
+  void start_send(SendCall) override {}
   void cancel_operations() override {}
 };
 

@@ -98,8 +98,11 @@ TEST_CASE("a cancel that misses is made again, once a tick, for as long as it do
 TEST_CASE("a cancel that misses is made again: the poll of a stream that has something to write no more") {
   UringWorld world;
   Connection& c = world.open();
+  world.settle();
+  serve_another(world);
   c.write("hello");
   WithheldOperation send(world);
+  REQUIRE(send.operation() == IORING_OP_SEND);
   send.complete(-EAGAIN);
   WithheldOperation poll(world);
   REQUIRE(poll.operation() == IORING_OP_POLL_ADD);
@@ -120,8 +123,10 @@ TEST_CASE("a cancel that misses is made again: the send of a stream that is abor
     Connection& c = world.open(options);
     world.settle();
     c.peer.reads = false;
+    serve_another(world);
     c.write(pattern(1'000'000));
     WithheldOperation send(world);
+    REQUIRE(send.operation() == (zero_copy ? IORING_OP_SENDMSG_ZC : IORING_OP_SEND));
     c.stream.abort();
     world.settle();
     CHECK_FALSE(c.events.closed());

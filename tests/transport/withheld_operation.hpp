@@ -73,4 +73,13 @@ class WithheldOperation {
   Socket descriptor_;
 };
 
+/// The only stream that a tick serves sends past the ring. This one is served as well, before the one that is
+/// written to next.
+inline void serve_another(World& world) {
+  Connection& other = world.open();
+  world.settle();
+  other.stream.start_read();
+  other.stream.pause_read();
+}
+
 }  // namespace linkspan::conformance

@@ -212,6 +212,7 @@ TEST_CASE("a send that ends with nothing sent, for a reason that passes, is sent
       Connection& connection = world.open(zero_copy ? with_zero_copy() : StreamOptions());
       Injection injection(world, connection);
       const std::string message = pattern(kMessageBytes);
+      serve_another(world);
       injection.write(message);
       CHECK(injection.is_zero_copy() == zero_copy);
       injection.result(-reason, false);
@@ -232,6 +233,7 @@ TEST_CASE("a send that ends with nothing sent, for a reason that passes, is not 
     Connection& connection = world.open();
     Injection injection(world, connection);
     const std::string message = pattern(kMessageBytes);
+    serve_another(world);
     injection.write(message);
     connection.stream.abort();
     world.settle();

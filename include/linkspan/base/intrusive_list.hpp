@@ -51,6 +51,7 @@ class IntrusiveList {
   ~IntrusiveList() { clear(); }
 
   [[nodiscard]] bool empty() const noexcept { return head_.next_ == &head_; }
+  [[nodiscard]] bool has_one() const noexcept { return !empty() && head_.next_ == head_.previous_; }
 
   void push_back(T& element) noexcept { insert_before(&head_, &element); }
   void push_front(T& element) noexcept { insert_before(head_.next_, &element); }

@@ -225,7 +225,11 @@ void UringStream::on_watch(int result, unsigned flags) {
 // --- sending
 // ---------------------------------------------------------------------------------------------------------
 
-void UringStream::start_send() {
+void UringStream::start_send(SendCall call) {
+  // With a call of its own, one message is one tick: the ring's completion would be another.
+  if (call == SendCall::own && queue().next_is_memory() && zero_copy_bytes_ == 0 && !waits_to_write_) {
+    if (send_step() == SendStep::stopped || !send_wanted()) return;
+  }
   // Files, and chains with descriptors, are sent here and now: the ring has a splice, which needs a pipe and
   // a worker thread, and is no faster. Callbacks may have started a send meanwhile.
   for (std::size_t steps = 0; !sending_ && !waits_to_write_ && send_wanted(); ++steps) {
@@ -295,10 +299,6 @@ void UringStream::cancel_writable() {
   if (writable_ != State::armed) return;
   writable_ = State::cancelled;
   cancel(kWritable);
-}
-
-void UringStream::submit_sends() {
-  uring().ring().submit();
 }
 
 void UringStream::on_sent(int result) {

@@ -34,8 +34,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
  protected:
   void update_receive(bool wanted) override;
   bool receive_stopped() override;
-  void start_send() override;
-  void submit_sends() override;
+  void start_send(SendCall call) override;
   void cancel_operations() override;
 
  private:
