@@ -32,6 +32,7 @@ std::string_view to_string(CopyPlace place) noexcept {
     case CopyPlace::unshare: return "unshare";
     case CopyPlace::file: return "file";
     case CopyPlace::compact: return "compact";
+    case CopyPlace::store: return "store";
     case CopyPlace::user: return "user";
   }
   return "unknown";
