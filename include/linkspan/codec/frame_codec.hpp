@@ -49,13 +49,16 @@ struct FrameStep {
 /// decoded even if the channel stays open. An end in the middle of a frame is errc::truncated. A handler that
 /// pauses, closes, or takes the codec out while it is given a frame gets no further one; what is not decoded
 /// waits, is dropped, or goes to the codec's successor (HandlerNode::take_unread).
-template <class Message>
-class FrameCodecOf : public Codec<Chain, Message> {
+template <class Message, class Out = Message>
+class FrameCodecOf : public Codec<Chain, Message, Out> {
  public:
   void on_read(Chain&& bytes) final;
   void on_read_end() final;
   void on_read_resumed() final { decode(); }
   Chain take_unread() final { return std::move(input_); }
+
+  /// What has come and is not decoded yet: of a frame that is incomplete, or while reading is paused.
+  [[nodiscard]] const Chain& undecoded() const noexcept { return input_; }
 
  protected:
   FrameCodecOf() noexcept = default;
@@ -88,21 +91,21 @@ class LINKSPAN_API FrameCodec : public FrameCodecOf<Chain> {
   void pass_frame(Chain&& frame) final { pass(std::move(frame)); }
 };
 
-template <class Message>
-void FrameCodecOf<Message>::on_read(Chain&& bytes) {
+template <class Message, class Out>
+void FrameCodecOf<Message, Out>::on_read(Chain&& bytes) {
   if (failed_) return;
   input_.append(std::move(bytes));
   decode();
 }
 
-template <class Message>
-void FrameCodecOf<Message>::on_read_end() {
+template <class Message, class Out>
+void FrameCodecOf<Message, Out>::on_read_end() {
   ended_ = true;
   decode();
 }
 
-template <class Message>
-void FrameCodecOf<Message>::decode() {
+template <class Message, class Out>
+void FrameCodecOf<Message, Out>::decode() {
   // A frame that is passed on may pause reading, close the channel, or take this handler out.
   while (!failed_ && !this->removed() && this->channel().reading()) {
     if (input_.size() < wanted_bytes_) {
@@ -133,8 +136,8 @@ void FrameCodecOf<Message>::decode() {
   }
 }
 
-template <class Message>
-void FrameCodecOf<Message>::fail_reading(errc code, std::string_view detail) {
+template <class Message, class Out>
+void FrameCodecOf<Message, Out>::fail_reading(errc code, std::string_view detail) {
   failed_ = true;
   input_.clear();
   this->pass_error(make_error_code(code), detail);
