@@ -36,6 +36,9 @@ def parse(arguments):
     parser.add_argument("name", nargs="?", default="all", help="a benchmark, or all (the default)")
     parser.add_argument("--list", action="store_true", help="name the benchmarks")
     parser.add_argument("--quick", action="store_true", help="few cases and rounds: to look at, not to quote")
+    parser.add_argument("--only", metavar="NAME=VALUE", action="append", default=[],
+                        help="of a benchmark with servers, just the jobs with this parameter, "
+                        "connections=64 say; may be repeated")
     parser.add_argument("--again", action="store_true", help="measure all again, whatever is done already")
     parser.add_argument("--json", metavar="FILE", help="write the results there, too")
     parser.add_argument("--no-install", action="store_true", help="fail when something is missing")
@@ -120,11 +123,21 @@ def measure_programs(benchmark, programs, quick):
     return rounds, measure.counts(programs)
 
 
-def measure_servers(build, benchmark, about, quick):
+def jobs_of(benchmark, options):
+    wanted = [name.partition("=") for name in options.only]
+    jobs = [job for job in benchmark.jobs if (job.quick or not options.quick) and
+            all(str(job.params.get(name)) == value for name, _, value in wanted)]
+    if not jobs:
+        raise Refused(f"{benchmark.name} has no job with {' and '.join(options.only)}")
+    return jobs
+
+
+def measure_servers(build, benchmark, about, options):
     """The same for servers; `about` is told what they met."""
+    quick = options.quick
     with network.own() as net:
         place = servers.Place(build, net, network.cores())
-        jobs = [job for job in benchmark.jobs if job.quick or not quick]
+        jobs = jobs_of(benchmark, options)
         variants, refused = servers.startable(place, servers.built(build, benchmark.servers), jobs)
         about["notes"] = [note for note in (net.note, place.cores.note) if note]
         about["notes"] += [f"{name} does not start here" for name in refused]
@@ -141,7 +154,7 @@ def measure_servers(build, benchmark, about, quick):
         return rounds, told + servers.counts(place, variants, counted, QUICK_MESSAGES if quick else MESSAGES)
 
 
-def show(result, benchmark):
+def show(result, benchmark, options):
     about = result["machine"]
     say()
     say(f"{benchmark.name}: {benchmark.summary}")
@@ -151,13 +164,14 @@ def show(result, benchmark):
         say(f"note: {note}")
     missing = [name for name in benchmark.variants
                if name not in {row["variant"] for row in result["rows"]}]
-    if missing:
+    if missing and not options.only:
         say(f"not built here: {', '.join(missing)}")
     say()
     for line in rows.table(result["rows"]):
         say(line)
     for verdict in result["bounds"]:
-        say(bounds.line(verdict))
+        if verdict["met"] is not None or not options.only:
+            say(bounds.line(verdict))
     if about["quick"]:
         say("QUICK: few cases, short rounds. To look at, not to quote.")
 
@@ -169,22 +183,27 @@ def one_benchmark(build, benchmark, options, keep):
     if result is None:
         about = machine.describe(ROOT, build, options.quick)
         if benchmark.servers:
-            rounds, counted = measure_servers(build, benchmark, about, options.quick)
+            rounds, counted = measure_servers(build, benchmark, about, options)
+        elif options.only:
+            raise Refused(f"{benchmark.name} has no servers: it is measured as a whole")
         else:
             rounds, counted = measure_programs(benchmark, programs, options.quick)
         measured = rows.aggregate(rounds, benchmark.reference)
         measured += rows.aggregate([counted], benchmark.reference) if counted else []
         verdicts = bounds.evaluate(benchmark.bounds, rounds + ([counted] if counted else []))
         result = {"benchmark": benchmark.name, "machine": about, "rows": measured, "bounds": verdicts}
-        write_atomically(results_of(build, benchmark), {"programs": mark, "result": result})
+        if not options.only:
+            write_atomically(results_of(build, benchmark), {"programs": mark, "result": result})
     else:
         say(f"==> {benchmark.name}: done already ({results_of(build, benchmark)}; --again measures anew)")
-    show(result, benchmark)
+    show(result, benchmark, options)
     return result
 
 
 def execute(options):
     everything = options.name == "all"
+    if everything and options.only:
+        raise Refused("--only needs the name of a benchmark")
     chosen = catalogue.BENCHMARKS if everything else (catalogue.find(options.name),)
     build = pathlib.Path(options.built or ROOT / "build").resolve()
     if not options.built:

@@ -183,6 +183,14 @@ class ServersTest(unittest.TestCase):
         self.assertEqual({json.dumps(row["params"]) for row in result["rows"]}, {'{"connections": 1}'})
         self.assertEqual({row["rounds"] for row in result["rows"]}, {3})
 
+    def test_a_run_of_only_some_jobs_does_all_their_rounds_and_is_not_kept_as_the_result(self):
+        text, result = self.run_harness("--only", "connections=64")
+        self.assertEqual({json.dumps(row["params"]) for row in result["rows"]}, {'{"connections": 64}'})
+        self.assertEqual({row["rounds"] for row in result["rows"]}, {5})
+        self.assertNotIn("not built here", text)
+        self.assertFalse((self.build / "perf-results").exists())
+        self.assertIn("no job with connections=2", self.run_harness("--only", "connections=2", status=1))
+
     def test_processor_time_is_that_of_the_measured_time_for_each_request(self):
         _, result = self.run_harness("--quick")
         values = {row["metric"]: row["median"] for row in result["rows"] if row["variant"] == "ours"}
