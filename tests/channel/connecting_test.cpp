@@ -2,7 +2,7 @@
 // Copyright The Linkspan authors
 //
 // Connecting again and again, connections that are used again, and what servers accept; each on every
-// transport, with one loop on the test's own thread.
+// transport, with one loop on the test's own thread, and but for the last also on the simulated network.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -13,6 +13,7 @@
 
 #include "linkspan/channel/connection_pool.hpp"
 #include "linkspan/channel/server.hpp"
+#include "tests/channel/own_loop.hpp"
 #include "tests/channel/peer.hpp"
 #include "tests/support/log_capture.hpp"
 
@@ -35,18 +36,6 @@ class Silent final : public Service<Chain> {
 
 Status silent(Channel& channel) {
   return channel.pipeline().append<Silent>();
-}
-
-void on_each_transport(const std::function<void(EventLoop&)>& body) {
-  for (const std::string_view name : transport_names()) {
-    CAPTURE(name);
-    auto loop = EventLoop::create(transport_engine(name).value_or_throw());
-    if (loop) body(*loop.value());
-  }
-}
-
-void run_until(EventLoop& loop, const std::function<bool()>& done) {
-  while (!done()) loop.run_once(milliseconds(2));  // timers come before the wait of a tick
 }
 
 ServerOptions echo_options(const Endpoint& endpoint = loopback()) {
@@ -101,7 +90,7 @@ TEST_CASE("delays grow to their cap, chance shortens them, and the same seed giv
 }
 
 TEST_CASE("connecting is tried again until somebody listens") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
     loop.run_once(Duration::zero());
     std::optional<std::error_code> end;
@@ -123,7 +112,7 @@ TEST_CASE("connecting is tried again until somebody listens") {
 }
 
 TEST_CASE("connecting ends after so many attempts, after its deadline, or when it is destroyed") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
     loop.run_once(Duration::zero());
     std::vector<std::error_code> ends;
@@ -179,7 +168,7 @@ struct Pooled {
 }  // namespace
 
 TEST_CASE("a pool hands out connections, makes new ones up to its limit, and uses them again") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     PoolOptions options;
     options.max_connections = 2;
     Pooled pooled(loop, options);
@@ -203,7 +192,7 @@ TEST_CASE("a pool hands out connections, makes new ones up to its limit, and use
 }
 
 TEST_CASE("a pool's waiters fail with the name of the limit") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     PoolOptions options;
     options.max_connections = 1;
     options.max_waiting = 2;
@@ -224,7 +213,7 @@ TEST_CASE("a pool's waiters fail with the name of the limit") {
 }
 
 TEST_CASE("a pool drops connections that are broken, unhealthy, discarded, too many or idle too long") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     PoolOptions options;
     options.max_idle = 1;
     options.idle_time = milliseconds(30);
@@ -268,7 +257,7 @@ TEST_CASE("a pool drops connections that are broken, unhealthy, discarded, too m
 }
 
 TEST_CASE("a pool that goes cancels its waiters and closes what comes back") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     const Server server = Server::start(loop, echo_options()).value_or_throw();
     PoolOptions options;
     options.max_connections = 1;
@@ -290,7 +279,7 @@ TEST_CASE("a pool that goes cancels its waiters and closes what comes back") {
 }
 
 TEST_CASE("a pool tells a waiter why it could not connect") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
     loop.run_once(Duration::zero());
     PoolOptions options;
@@ -332,7 +321,7 @@ TEST_CASE("one address has no more connections than allowed, and gets one back w
 }
 
 TEST_CASE("connections that come faster than allowed are closed, and counted") {
-  on_each_transport([](EventLoop& loop) {
+  on_every_kernel_loop([](EventLoop& loop) {
     ServerOptions options = echo_options();
     options.max_accepts_per_second = 1;
     options.accept_burst = 3;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Pipelines of datagrams without a network, and the handlers made for them.
+// Pipelines of datagrams without a network, the handlers made for them, and channels on several loops.
 #include <doctest/doctest.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "linkspan/channel/channel_group.hpp"
 #include "linkspan/channel/datagram_channel.hpp"
 #include "linkspan/channel/embedded_datagram_channel.hpp"
 #include "linkspan/channel/metrics.hpp"
@@ -329,5 +333,80 @@ TEST_CASE("a datagram channel is opened, written to and closed from other thread
       REQUIRE(!refused);
       CHECK(refused.error().code == errc::stopped);
     }
+  });
+}
+
+namespace {
+
+// One channel on each loop, at one address.
+std::vector<BoundChannel> open_on_each_loop(LoopGroup& loops, DatagramChannelOptions options) {
+  options.datagram.socket.reuse_port = true;
+  std::vector<BoundChannel> bound;
+  for (EventLoop* loop : loops.loops()) {
+    bound.push_back(open_datagram_channel(*loop, options).value_or_throw());
+    options.local = bound.front().local;  // with the port that was free
+  }
+  return bound;
+}
+
+// Answers each message with its text and the number of its channel's loop.
+class NumberedEcho final : public Service<Note> {
+ public:
+  NumberedEcho(std::size_t loop, std::atomic<std::size_t>& messages) : loop_(loop), messages_(messages) {}
+  void on_read(Note&& note) override {
+    ++messages_;
+    write({note.text + " " + std::to_string(loop_), note.peer});
+  }
+
+ private:
+  std::size_t loop_;
+  std::atomic<std::size_t>& messages_;
+};
+
+}  // namespace
+
+TEST_CASE("datagram channels on several loops share a port: each peer is served by one of them, once") {
+  on_every_transport(3, [](LoopGroup& loops) {
+    ChannelGroup group;
+    std::array<std::atomic<std::size_t>, 3> messages{};
+    std::atomic<std::size_t> opened{0};
+    DatagramChannelOptions options;
+    options.local = loopback();
+    options.initializer = [&](Channel& channel) -> Status {
+      const std::size_t loop = opened++;
+      if (Status status = group.add(channel); !status) return status;
+      return channel.pipeline().append(std::make_unique<NoteCodec>(),
+                                       std::make_unique<NumberedEcho>(loop, messages[loop]));
+    };
+    const std::vector<BoundChannel> bound = open_on_each_loop(loops, options);
+    REQUIRE(bound.size() == 3);
+    for (const BoundChannel& each : bound) CHECK(each.local == bound.front().local);
+    const Endpoint& to = bound.front().local;
+    int peers = 0;
+    std::set<std::string> used;
+    std::size_t sent = 0;
+    while (used.size() < 3 && ++peers < 500) {  // the system spreads them by a hash
+      const int descriptor = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+      REQUIRE(::connect(descriptor, to.address(), static_cast<socklen_t>(to.address_size())) == 0);
+      test::Peer peer(descriptor);
+      std::set<std::string> answered_by;
+      for (int i = 0; i < 4; ++i) {
+        const std::string text = std::to_string(sent++);
+        peer.send(text);
+        const std::string answer = peer.receive(100);
+        REQUIRE(answer.substr(0, text.size()) == text);
+        answered_by.insert(answer.substr(text.size()));
+      }
+      CHECK(answered_by.size() == 1);
+      used.merge(answered_by);
+      char more;
+      CHECK(::recv(descriptor, &more, 1, MSG_DONTWAIT) < 0);  // no second answer
+    }
+    CHECK(used.size() == 3);
+    CHECK(messages[0] + messages[1] + messages[2] == sent);
+    Mailbox mailbox;
+    group.drain(std::chrono::seconds(5), [&] { mailbox.put("done"); });
+    mailbox.wait(1);
+    for (const BoundChannel& each : bound) CHECK_FALSE(each.channel.alive());
   });
 }

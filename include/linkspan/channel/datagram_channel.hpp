@@ -32,7 +32,9 @@ namespace linkspan {
 struct DatagramChannelOptions {
   Endpoint local;                  ///< port 0 asks for a free one; none: any, with datagram.peer
   ChannelInitializer initializer;  ///< fills the pipeline; its failure is that of opening
-  DatagramOptions datagram;        ///< `peer` connects; receive_batch is not used
+  /// `peer` connects; receive_batch is not used. With socket.reuse_port there may be a channel on each loop
+  /// at one address: the system gives each peer to one of them, on Linux by a hash of both addresses.
+  DatagramOptions datagram;
   Watermarks watermarks{256 * 1024, 128 * 1024};
   bool auto_read = true;  ///< false: reading starts paused, until resume_read()
   PendingLimits pending;
