@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr std::string_view kLockName = ".lock";
 constexpr std::size_t kNameMaxBytes = 200;
+constexpr std::size_t kFilesMost = 10'000'000;  // in the directory of a store that is opened
 const std::string kChecksumAttribute = "user.linkspan.crc32";
 
 std::string to_hex(std::uint64_t value) {
@@ -149,10 +150,10 @@ Result<std::unique_ptr<BlockStore>> BlockStore::open(const Environment& environm
   if (!locked) return locked.error();
   if (!locked.value()) return Error(errc::unavailable, directory + " is in use by another server");
 
-  Result<std::vector<std::string>> names = files.list_directory(directory);
-  if (!names) return names.error();
-  for (const std::string& name : names.value()) {
-    if (!name.starts_with(kTemporaryPrefix)) continue;
+  auto entries = files.list_directory(directory, ListOptions(kFilesMost));
+  if (!entries) return entries.error();
+  for (const auto& [name, kind] : entries.value()) {
+    if (kind != FileKind::file || !name.starts_with(kTemporaryPrefix)) continue;
     if (Status removed = files.remove(directory + "/" + name); !removed) return removed.error();
   }
   return std::unique_ptr<BlockStore>(

@@ -93,4 +93,8 @@ void AsyncFiles::sync_directory(std::string path, Done done) {
                                                      &Files::sync_directory, std::move(done)));
 }
 
+void AsyncFiles::list_directory(std::string path, ListOptions options, ListDone done) {
+  queue_->add(std::make_shared<detail::ListPath>(*queue_, std::move(path), options, std::move(done)));
+}
+
 }  // namespace linkspan

@@ -210,4 +210,26 @@ Status HelpWithPath::run(Files& files) {
   return (files.*function_)(path_);
 }
 
+ListPath::ListPath(FileQueue& queue, std::string path_in, ListOptions options, AsyncFiles::ListDone done)
+    : FileOperation(queue, Kind::sync, false, "listing", std::move(path_in)),
+      options_(options),
+      done_(std::move(done)) {}
+
+Status ListPath::run(Files& files) {
+  Result<std::vector<DirectoryEntry>> entries = files.list_directory(path_, options_);
+  if (!entries) return entries.error();
+  entries_ = std::move(entries).value();
+  return std::monostate();
+}
+
+void ListPath::report(Status status, End) {
+  AsyncFiles::ListDone done = std::move(done_);
+  if (!done) return;
+  if (status) {
+    done(std::move(entries_));
+  } else {
+    done(status.error());
+  }
+}
+
 }  // namespace linkspan::detail

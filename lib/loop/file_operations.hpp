@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lib/loop/file_queue.hpp"
 #include "linkspan/buffer/block.hpp"
@@ -136,6 +137,18 @@ class HelpWithPath final : public OnPath {
 
  private:
   Function function_;
+};
+
+class ListPath final : public FileOperation {
+ public:
+  ListPath(FileQueue& queue, std::string path, ListOptions options, AsyncFiles::ListDone done);
+  Status run(Files& files) override;
+  void report(Status status, End end) override;
+
+ private:
+  const ListOptions options_;
+  std::vector<DirectoryEntry> entries_;
+  AsyncFiles::ListDone done_;
 };
 
 }  // namespace linkspan::detail

@@ -185,6 +185,29 @@ class SystemFile final : public File {
   std::string path_;
 };
 
+struct CloseDirectory {
+  void operator()(DIR* directory) const noexcept { ::closedir(directory); }
+};
+
+// None: it has been removed meanwhile.
+std::optional<FileKind> kind_of(DIR& directory, const dirent& entry) {
+#ifdef DT_UNKNOWN  // not all file systems say it here
+  switch (entry.d_type) {
+    case DT_UNKNOWN: break;
+    case DT_REG: return FileKind::file;
+    case DT_DIR: return FileKind::directory;
+    case DT_LNK: return FileKind::link;
+    default: return FileKind::other;
+  }
+#endif
+  struct stat status {};
+  if (::fstatat(::dirfd(&directory), entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  if (S_ISREG(status.st_mode)) return FileKind::file;
+  if (S_ISDIR(status.st_mode)) return FileKind::directory;
+  if (S_ISLNK(status.st_mode)) return FileKind::link;
+  return FileKind::other;
+}
+
 class SystemFiles final : public Files {
  public:
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
@@ -226,25 +249,27 @@ class SystemFiles final : public Files {
     return status;
   }
 
-  Result<std::vector<std::string>> list_directory(const std::string& path) override {
-    DIR* directory = ::opendir(path.c_str());
+  Result<std::vector<DirectoryEntry>> list_directory(const std::string& path, ListOptions options) override {
+    const std::unique_ptr<DIR, CloseDirectory> directory(::opendir(path.c_str()));
     if (directory == nullptr) return file_error("listing", path);
-    std::vector<std::string> names;
+    std::vector<DirectoryEntry> entries;
     for (;;) {
       errno = 0;
-      const dirent* entry = ::readdir(directory);
+      const dirent* entry = ::readdir(directory.get());
       if (entry == nullptr) break;
-      struct stat status {};
-      if (::fstatat(::dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-          S_ISREG(status.st_mode)) {
-        names.emplace_back(entry->d_name);
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      const std::optional<FileKind> kind = kind_of(*directory, *entry);
+      if (!kind) continue;
+      if (entries.size() == options.max_entries) {
+        return Error(errc::limit_exceeded,
+                     path + " has more than max_entries (" + std::to_string(options.max_entries) + ") names");
       }
+      entries.push_back({std::string(name), *kind});
     }
-    const int error = errno;
-    ::closedir(directory);
-    if (error != 0) return Error(system_error_code(error), "listing " + path);
-    std::ranges::sort(names);
-    return names;
+    if (errno != 0) return file_error("listing", path);
+    std::ranges::sort(entries, {}, &DirectoryEntry::name);
+    return entries;
   }
 };
 

@@ -125,6 +125,8 @@ const std::tuple kOperations{
         BEGIN(async_create_directories(things.loop(), things.directory.file("a/b"), REST))},
     Row{"async_sync_directory", nothing,
         BEGIN(async_sync_directory(things.loop(), things.directory.path(), REST))},
+    Row{"async_list_directory", nothing,
+        BEGIN(async_list_directory(things.loop(), things.directory.path(), ListOptions(), REST))},
     Row{"async_read_at", nothing,
         BEGIN(async_read_at(things.loop(), things.file, things.loop().pool().allocate(4096), 4, 0, REST))},
     Row{"async_write_at", nothing,

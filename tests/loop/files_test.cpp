@@ -3,6 +3,7 @@
 #include "linkspan/loop/files.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -131,17 +132,27 @@ TEST_CASE_FIXTURE(Fixture, "renaming replaces in one step, and removing removes"
   CHECK_FALSE(files.sync_directory(directory.file("missing")).ok());
 }
 
-TEST_CASE_FIXTURE(Fixture, "directories are made with those above them, and list their files, sorted") {
+TEST_CASE_FIXTURE(
+    Fixture, "directories are made with those above them, and list what is in them, sorted and bounded") {
   const std::string deep = directory.file("a/b//c/");
   CHECK(files.create_directories(deep).ok());
   CHECK(files.create_directories(deep).ok());
-  CHECK(files.list_directory(deep).value().empty());
+  CHECK(files.list_directory(deep, ListOptions()).value().empty());
   for (const char* name : {"a/b/2", "a/b/1", "a/b/.hidden"}) directory.write(name, "x");
-  CHECK(files.list_directory(directory.file("a/b")).value() == std::vector<std::string>{".hidden", "1", "2"});
+  CHECK(::symlink("1", directory.file("a/b/link").c_str()) == 0);
+  CHECK(::mkfifo(directory.file("a/b/pipe").c_str(), 0600) == 0);
+  const std::vector<DirectoryEntry> expected{{".hidden", FileKind::file}, {"1", FileKind::file},
+                                             {"2", FileKind::file},       {"c", FileKind::directory},
+                                             {"link", FileKind::link},    {"pipe", FileKind::other}};
+  CHECK((files.list_directory(directory.file("a/b"), ListOptions(6)).value() == expected));
+  const auto refused = files.list_directory(directory.file("a/b"), ListOptions(5));
+  CHECK(refused.error().code == errc::limit_exceeded);
+  CHECK(refused.error().message().find("max_entries (5)") != std::string::npos);
   CHECK(files.create_directories(directory.file("a/b/1")).error().code == std::errc::not_a_directory);
   CHECK_FALSE(files.create_directories(directory.file("a/b/1/below")).ok());
   CHECK_FALSE(files.create_directories("").ok());
-  CHECK(files.list_directory(directory.file("missing")).error().code == std::errc::no_such_file_or_directory);
+  const auto missing = files.list_directory(directory.file("missing"), ListOptions());
+  CHECK(missing.error().code == std::errc::no_such_file_or_directory);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a lock keeps others out until its file is closed") {

@@ -348,6 +348,24 @@ TEST_CASE("paths: rename replaces in one step, remove removes, directories are m
     CHECK_FALSE(outcome.error);
     run(world, outcome, [&] { files.sync_directory(directory.file("none"), outcome.done()); });
     CHECK(outcome.error == std::errc::no_such_file_or_directory);
+
+    std::vector<DirectoryEntry> entries;
+    const auto listed = [&](Result<std::vector<DirectoryEntry>> result) {
+      outcome.note(result ? Status(std::monostate()) : Status(result.error()));
+      entries = result ? std::move(result).value() : std::vector<DirectoryEntry>();
+    };
+    directory.write("a/file", "x");
+    const std::string listing = directory.file("a");
+    run(world, outcome, [&] { files.list_directory(listing, ListOptions(2), listed); });
+    CHECK_FALSE(outcome.error);
+    CHECK((entries == std::vector<DirectoryEntry>{{"b", FileKind::directory}, {"file", FileKind::file}}));
+    run(world, outcome, [&] { files.list_directory(listing, ListOptions(1), listed); });
+    CHECK(outcome.error == errc::limit_exceeded);
+    CHECK(outcome.detail.find(listing) != std::string::npos);
+    run(world, outcome, [&] { files.list_directory(directory.file("none"), ListOptions(), listed); });
+    CHECK(outcome.error == std::errc::no_such_file_or_directory);
+    files.list_directory(listing, ListOptions(), nullptr);  // nobody wants it
+    world.settle();
   });
 }
 

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "linkspan/interop/async_initiate.hpp"
 #include "linkspan/loop/async_files.hpp"
@@ -107,6 +108,27 @@ auto async_sync_directory(EventLoop& loop, std::string path, AsyncOptions option
 template <class Token>
 auto async_sync_directory(EventLoop& loop, std::string path, Token&& token) {
   return async_sync_directory(loop, std::move(path), AsyncOptions(), std::forward<Token>(token));
+}
+
+/// AsyncFiles::list_directory. Handler: void(std::error_code, std::vector<DirectoryEntry>).
+template <class Token>
+auto async_list_directory(EventLoop& loop, std::string path, ListOptions list_options, AsyncOptions options,
+                          Token&& token) {
+  auto start = [path = std::move(path), list_options](const auto& operation) {
+    operation->result_is_certain();
+    operation->loop().files().list_directory(
+        path, list_options, [operation](Result<std::vector<DirectoryEntry>> entries) {
+          operation->end_with(entries ? std::error_code() : entries.error().code,
+                              entries ? std::move(entries).value() : std::vector<DirectoryEntry>());
+        });
+  };
+  return detail::initiate<std::error_code, std::vector<DirectoryEntry>>(
+      loop, std::move(options), std::move(start), std::forward<Token>(token));
+}
+template <class Token>
+auto async_list_directory(EventLoop& loop, std::string path, ListOptions list_options, Token&& token) {
+  return async_list_directory(loop, std::move(path), list_options, AsyncOptions(),
+                              std::forward<Token>(token));
 }
 
 /// AsyncFile::read. Handler: void(std::error_code, Block, std::size_t): the block comes back with so many

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "linkspan/base/result.hpp"
 #include "linkspan/base/unique_function.hpp"
@@ -86,6 +87,7 @@ class LINKSPAN_API AsyncFile {
 class LINKSPAN_API AsyncFiles {
  public:
   using OpenDone = unique_function<void(Result<AsyncFile> file)>;
+  using ListDone = unique_function<void(Result<std::vector<DirectoryEntry>> entries)>;
   using Done = AsyncFile::Done;
 
   explicit AsyncFiles(EventLoop& loop);
@@ -94,11 +96,12 @@ class LINKSPAN_API AsyncFiles {
   AsyncFiles& operator=(const AsyncFiles&) = delete;
 
   void open(std::string path, OpenMode mode, OpenDone done);
-  /// These four do what Files does.
+  /// These five do what Files does.
   void rename(std::string from, std::string to, Done done);
   void remove(std::string path, Done done);
   void create_directories(std::string path, Done done);
   void sync_directory(std::string path, Done done);
+  void list_directory(std::string path, ListOptions options, ListDone done);
 
  private:
   std::shared_ptr<detail::FileQueue> queue_;  // with the open files

@@ -64,6 +64,23 @@ enum class OpenMode {
   open_or_create,  ///< for reading and writing, created when missing
 };
 
+enum class FileKind { file, directory, link, other };
+
+/// A name in a directory; a symbolic link is not followed.
+struct DirectoryEntry {
+  std::string name;
+  FileKind kind = FileKind::other;
+
+  friend bool operator==(const DirectoryEntry&, const DirectoryEntry&) = default;
+};
+
+struct ListOptions {
+  std::size_t max_entries = 10'000;  ///< beyond that listing fails with errc::limit_exceeded
+
+  ListOptions() = default;
+  explicit ListOptions(std::size_t max_entries_in) noexcept : max_entries(max_entries_in) {}
+};
+
 class LINKSPAN_API Files {
  public:
   virtual ~Files();
@@ -76,8 +93,9 @@ class LINKSPAN_API Files {
   [[nodiscard]] virtual Status create_directories(const std::string& path) = 0;
   /// Makes renames and removals in a directory durable.
   [[nodiscard]] virtual Status sync_directory(const std::string& path) = 0;
-  /// Names of the regular files in a directory, sorted.
-  [[nodiscard]] virtual Result<std::vector<std::string>> list_directory(const std::string& path) = 0;
+  /// What is in a directory, but for "." and "..", sorted by name.
+  [[nodiscard]] virtual Result<std::vector<DirectoryEntry>> list_directory(const std::string& path,
+                                                                           ListOptions options) = 0;
 };
 
 /// Takes over an open descriptor; `name` is for messages.
