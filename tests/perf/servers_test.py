@@ -296,7 +296,10 @@ class RealServersTest(unittest.TestCase):
 
     def test_each_way_to_a_block_brings_the_right_bytes(self):
         place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
-        found = servers.built(place.build, block_catalogue.SERVERS)
+        chosen = [server for server in block_catalogue.SERVERS  # the others differ in what they copy
+                  if server.name.endswith(("io_uring", "epoll", "io_uring, copied", "unix"))
+                  or "linkspan" not in server.name]
+        found = servers.built(place.build, chosen)
         found, _ = servers.startable(place, found, block_catalogue.JOBS)
         summed = [job for job in block_catalogue.JOBS if job.params["summed"] == "yes"]
         told = [job for job in block_catalogue.JOBS if job.ledger][:1]
@@ -313,7 +316,8 @@ class RealServersTest(unittest.TestCase):
                         values = servers.VALUES[job.load[0]](result)
                         self.assertIn("throughput", [metric for metric, _, _ in values])
         with mock.patch.object(servers, "QUICK_TIMES", (0.01, 0)):
-            samples = servers.ledgers(place, [server for server in found if server.ledger], told)
+            telling = [server for server in found if server.ledger]
+            samples = servers.ledgers(place, telling, told)
         payload_copies = [sample for sample in samples if sample["metric"] == "copied, marshal"]
         self.assertTrue(any(sample["value"] > 1000 for sample in payload_copies))  # of those that copy
         for sample in samples:
