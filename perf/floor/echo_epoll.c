@@ -4,12 +4,9 @@
 // The floor of epoll: an echo server of one thread, level-triggered, written for nothing else. It has what a
 // correct server needs (partial sends wait for EPOLLOUT, and the peer is not read from meanwhile) and no
 // more.
-#include <errno.h>
-#include <sys/epoll.h>
+#include "perf/floor/epoll_serve.h"
 
-#include "perf/support/server.h"
-
-enum { kEvents = 256, kBufferBytes = 64 * 1024 };
+enum { kBufferBytes = 64 * 1024 };
 
 struct connection {
   int socket;
@@ -18,21 +15,12 @@ struct connection {
   size_t unsent_size;
 };
 
-static int epoll;
 static char buffer[kBufferBytes];
 
-static void watch(struct connection* connection, int operation, uint32_t events) {
-  struct epoll_event event = {.events = events, .data.ptr = connection};
-  server_require(epoll_ctl(epoll, operation, connection->socket, &event) == 0, "epoll_ctl");
-}
-
-static void accept_one(int listener) {
-  const int socket = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (socket < 0) return;
+static struct connection* accepted(int socket) {
   struct connection* connection = calloc(1, sizeof(*connection));
-  server_require(connection != NULL, "calloc");
-  connection->socket = socket;
-  watch(connection, EPOLL_CTL_ADD, EPOLLIN);
+  if (connection != NULL) connection->socket = socket;
+  return connection;
 }
 
 static void close_connection(struct connection* connection) {
@@ -60,7 +48,7 @@ static void echo(struct connection* connection) {
   connection->unsent = malloc(connection->unsent_size);
   server_require(connection->unsent != NULL, "malloc");
   memcpy(connection->unsent, buffer + sent, connection->unsent_size);
-  watch(connection, EPOLL_CTL_MOD, EPOLLOUT);
+  serve_watch(connection, connection->socket, EPOLL_CTL_MOD, EPOLLOUT);
 }
 
 static void send_rest(struct connection* connection) {
@@ -75,31 +63,20 @@ static void send_rest(struct connection* connection) {
   if (connection->unsent_size > 0) return;
   free(connection->unsent);
   connection->unsent = NULL;
-  watch(connection, EPOLL_CTL_MOD, EPOLLIN);
+  serve_watch(connection, connection->socket, EPOLL_CTL_MOD, EPOLLIN);
+}
+
+static void ready(struct connection* connection) {
+  if (connection->unsent != NULL) {
+    send_rest(connection);
+  } else {
+    echo(connection);
+  }
 }
 
 int main(int argc, char** argv) {
-  const char* endpoint = server_endpoint(argc, argv);
-  const int wait_ms = server_option_set(argc, argv, "busy-poll") ? 0 : -1;
   server_end_with_parent();
   server_allow_descriptors();
-  const int listener = server_listen(endpoint, SOCK_NONBLOCK);
-  epoll = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event accepting = {.events = EPOLLIN, .data.ptr = NULL};
-  server_require(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &accepting) == 0, "epoll");
-  server_ready(listener);
-  for (;;) {
-    struct epoll_event events[kEvents];
-    const int count = epoll_wait(epoll, events, kEvents, wait_ms);
-    for (int i = 0; i < count; ++i) {
-      struct connection* connection = events[i].data.ptr;
-      if (connection == NULL) {
-        accept_one(listener);
-      } else if (connection->unsent != NULL) {
-        send_rest(connection);
-      } else {
-        echo(connection);
-      }
-    }
-  }
+  const int wait_ms = server_option_set(argc, argv, "busy-poll") ? 0 : -1;
+  serve(server_endpoint(argc, argv), EPOLLIN, wait_ms, accepted, ready);
 }

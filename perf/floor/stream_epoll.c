@@ -3,14 +3,12 @@
 //
 // The floor of streaming: one thread that calls send for a message of one slice, sendmsg for several, and
 // sendfile for a range of a file, until the socket is full, and then waits for it.
-#include <errno.h>
-#include <sys/epoll.h>
 #include <sys/sendfile.h>
 
-#include "perf/support/server.h"
+#include "perf/floor/epoll_serve.h"
 #include "perf/support/stream_source.h"
 
-enum { kEvents = 64, kSendsInARow = 64 };
+enum { kSendsInARow = 64 };
 
 struct connection {
   int socket;
@@ -82,32 +80,17 @@ static void send_many(struct connection* connection) {
   }
 }
 
+static struct connection* accepted(int socket) {
+  struct connection* connection = calloc(1, sizeof(*connection));
+  if (connection == NULL) return NULL;
+  connection->socket = socket;
+  connection->copy = source.copy ? malloc(source.bytes) : NULL;
+  return connection;
+}
+
 int main(int argc, char** argv) {
-  const char* endpoint = server_endpoint(argc, argv);
   server_end_with_parent();
   server_allow_descriptors();
   stream_source_open(&source, argc, argv);
-  const int listener = server_listen(endpoint, SOCK_NONBLOCK);
-  const int epoll = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event accepting = {.events = EPOLLIN, .data.ptr = NULL};
-  server_require(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &accepting) == 0, "epoll");
-  server_ready(listener);
-  for (;;) {
-    struct epoll_event events[kEvents];
-    const int count = epoll_wait(epoll, events, kEvents, -1);
-    for (int i = 0; i < count; ++i) {
-      if (events[i].data.ptr != NULL) {
-        send_many(events[i].data.ptr);
-        continue;
-      }
-      const int socket = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (socket < 0) continue;
-      struct connection* connection = calloc(1, sizeof(*connection));
-      server_require(connection != NULL, "calloc");
-      connection->socket = socket;
-      connection->copy = source.copy ? malloc(source.bytes) : NULL;
-      struct epoll_event sending = {.events = EPOLLOUT, .data.ptr = connection};
-      server_require(epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &sending) == 0, "epoll_ctl");
-    }
-  }
+  serve(server_endpoint(argc, argv), EPOLLOUT, -1, accepted, send_many);
 }

@@ -165,6 +165,8 @@ int main(int argc, char** argv) {
       options.seconds = atof(text);
     } else if ((text = value_of(argv[i], "warm-up")) != NULL) {
       options.warm_up = atof(text);
+    } else if ((text = value_of(argv[i], "warm-up-bytes")) != NULL) {
+      options.warm_up_bytes = (uint64_t)atoll(text);
     } else if ((text = value_of(argv[i], "messages")) != NULL) {
       options.messages = (uint64_t)atoll(text);
     } else if ((text = value_of(argv[i], "threads")) != NULL) {

@@ -13,16 +13,17 @@
 struct options {
   const char* endpoint;  // a port of 127.0.0.1, or unix:PATH
   int connections;
-  int pipeline;       // messages in flight on a connection
-  size_t bytes;       // of a message
-  double seconds;     // measured, after
-  double warm_up;     // seconds that are not
-  uint64_t messages;  // not 0: exactly so many in all connections, instead of a time
-  int threads;        // echo
-  pid_t server;       // whose processor time is measured; 0: nobody's
-  int busy;           // polls instead of sleeping
-  int verify;         // stream: compares what comes; echo always does
-  int summed;         // stream: reads every byte that comes
+  int pipeline;            // messages in flight on a connection
+  size_t bytes;            // of a message
+  double seconds;          // measured, after
+  double warm_up;          // seconds that are not
+  uint64_t warm_up_bytes;  // stream and write: nor are these, if they take longer
+  uint64_t messages;       // not 0: exactly so many in all connections, instead of a time
+  int threads;             // echo
+  pid_t server;            // whose processor time is measured; 0: nobody's
+  int busy;                // polls instead of sleeping
+  int verify;              // stream: compares what comes; echo always does
+  int summed;              // stream: reads every byte that comes
 };
 
 int run_echo(const struct options* options);

@@ -8,9 +8,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "perf/load/load.h"
+#include "perf/load/throughput.h"
 #include "perf/support/byte_sum.h"
 #include "perf/support/stream_bytes.h"
 
@@ -52,34 +51,16 @@ int run_stream(const struct options* options) {
     require(epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].socket, &event) == 0, "epoll_ctl");
   }
 
-  // Times and bytes are those between two turns of the loop: nothing is cut.
+  struct throughput throughput = throughput_begin(options);
   uint64_t bytes = 0;
-  uint64_t bytes_before = 0;
-  uint64_t cpu = 0;
-  uint64_t own_cpu = 0;
-  uint64_t now = now_ns();
-  uint64_t started = options->messages != 0 ? now : 0;  // a number of messages is measured from the first on
-  const uint64_t wanted = options->messages * options->bytes;
-  const uint64_t begin = now + (uint64_t)(options->warm_up * 1e9);
-  const uint64_t end = begin + (uint64_t)(options->seconds * 1e9);
-  while (wanted != 0 ? bytes < wanted : now < end) {
+  do {
     struct epoll_event events[64];
     const int count = epoll_wait(epoll, events, 64, options->busy ? 0 : 100);
+    bytes = 0;
     for (int i = 0; i < count; ++i) bytes += receive(options, events[i].data.ptr);
-    now = now_ns();
-    if (started == 0 && now >= begin) {
-      started = now;
-      bytes_before = bytes;
-      cpu = cpu_ns(options->server);
-      own_cpu = cpu_ns(getpid());
-    }
-  }
-  cpu = cpu_ns(options->server) - cpu;
-  own_cpu = cpu_ns(getpid()) - own_cpu;
-  printf(
-      "{\"bytes\": %llu, \"seconds\": %.9f, \"cpu_ns\": %llu, \"client_cpu_ns\": %llu, "
-      "\"congestion_control\": \"%s\"}\n",
-      (unsigned long long)(bytes - bytes_before), (double)(now - started) / 1e9, (unsigned long long)cpu,
-      (unsigned long long)own_cpu, congestion_control(connections[0].socket));
+  } while (throughput_add(&throughput, bytes));
+  throughput_print(&throughput);
+  printf(", \"sum\": %llu, \"congestion_control\": \"%s\"}\n", (unsigned long long)sum.total,
+         congestion_control(connections[0].socket));
   return 0;
 }
