@@ -278,6 +278,7 @@ int main(int argc, char** argv) try {
   ChannelOptions channel_options = block_channel_options();
   if (is_unix && !options.file.empty()) channel_options.stream.receive_descriptors = 1;
   if (options.kind == "write") block_in_memory();
+  if (options.client_copies) keep_freed_memory();
   Meter meter(argc, argv);
   const Client client(
       *loop,

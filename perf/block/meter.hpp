@@ -2,7 +2,8 @@
 // Copyright The Linkspan authors
 //
 // Meter: what the clients of the benchmark `block-read` measure, and the line of JSON that they print, as the
-// load generator does. Options, with two dashes: seconds, warm-up, and server, whose processor time is taken.
+// load generator does. Options, with two dashes: seconds; warm-up and warm-up-bytes, both of which are
+// reached before it measures; and server, whose processor time is taken.
 #pragma once
 
 #include <sys/types.h>
@@ -22,6 +23,7 @@ class Meter {
  public:
   Meter(int argc, char** argv)
       : seconds_(std::atof(server_option(argc, argv, "seconds", "1"))),
+        warm_up_bytes_(std::strtoull(server_option(argc, argv, "warm-up-bytes", "0"), nullptr, 10)),
         server_(std::atoi(server_option(argc, argv, "server", "0"))),
         end_ns_(now_ns() +
                 static_cast<std::uint64_t>(1e9 * std::atof(server_option(argc, argv, "warm-up", "0.2")))) {}
@@ -29,6 +31,7 @@ class Meter {
   /// Measures from here on.
   void start() {
     started_ = true;
+    bytes_ = 0;
     start_ns_ = now_ns();
     end_ns_ = start_ns_ + static_cast<std::uint64_t>(seconds_ * 1e9);
     server_cpu_ns_ = cpu_ns(server_);
@@ -39,10 +42,9 @@ class Meter {
   /// An operation is over. True when there is time for another one.
   bool add(std::uint64_t bytes) {
     last_ns_ = now_ns();
-    if (started_) {
-      bytes_ += bytes;
-      ++operations_;
-    }
+    bytes_ += bytes;
+    if (!started_) return last_ns_ < end_ns_ || bytes_ < warm_up_bytes_;
+    ++operations_;
     return last_ns_ < end_ns_;
   }
 
@@ -84,6 +86,7 @@ class Meter {
   }
 
   double seconds_;
+  std::uint64_t warm_up_bytes_;
   pid_t server_;
   bool started_ = false;
   std::uint64_t end_ns_;  // of the warm-up, then of what is measured

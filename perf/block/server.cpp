@@ -30,7 +30,7 @@ class BlockService final : public Service<Envelope<Request>, Envelope<Response>>
     switch (request.message.kind_case()) {
       case Request::kRead: return begin_read(request.message.read());
       case Request::kWrite: return take_chunk(request.payloads, request.message.write());
-      case Request::kCopy: *copies_ = true; return;
+      case Request::kCopy: return begin_copying();
       case Request::kLedger: return send_ledger();
       case Request::kFile: return send_file();
       case Request::KIND_NOT_SET: break;
@@ -43,6 +43,11 @@ class BlockService final : public Service<Envelope<Request>, Envelope<Response>>
   }
 
  private:
+  void begin_copying() {
+    *copies_ = true;
+    keep_freed_memory();
+  }
+
   void begin_read(const ReadRequest& request) {
     source_ = immortal_block(request.file() ? mapped_block() : block_in_memory());
     const std::uint64_t size = source_.size();

@@ -10,6 +10,7 @@ MIB = 1024 * KIB
 CHUNKS = (64 * KIB, MIB, 4 * MIB)
 BLOCK = {"case": ("read", "write")}
 C_FLOOR, GRPC, LOCAL, LOCAL_MAPPED = "C send and recv", "gRPC", "local file", "local file, mapped"
+GRPC_WARM = f"{GRPC}, memory kept"
 EACH, CACHED = "descriptor each time", "cached descriptor"
 CACHED_MAPPED = f"{CACHED}, mapped"
 
@@ -49,6 +50,8 @@ SERVERS = (
     *copying(IO_URING), *copying(EPOLL),
     *floors(),
     Server(GRPC, "block-grpc-server", client="block-grpc-client", only=BLOCK),
+    Server(GRPC_WARM, "block-grpc-server", ("--keep-memory",), client="block-grpc-client",
+           load=("--keep-memory",), only=BLOCK),
     linkspan(LOCAL, EPOLL, "--local=pread", only={**BLOCK, "source": "memory"}),
     linkspan(LOCAL_MAPPED, EPOLL, "--local=mapped", only={"case": "read", "source": "memory", "bytes": MIB}),
     *(linkspan(f"{name}, {socket}", name, only=FETCH, unix=socket == "unix")
@@ -82,8 +85,8 @@ NOT_TOUCHED = {"source": "memory", "summed": "no"}
 BOUNDS = tuple(
     bound for variant in (IO_URING, EPOLL)
     for bound in (throughput(variant, 0.9, C_FLOOR, case="read", **NOT_TOUCHED),
-                  throughput(variant, 3, GRPC, case="read", **NOT_TOUCHED),
-                  throughput(variant, 2, GRPC, case="write", **NOT_TOUCHED),
+                  *(throughput(variant, 3, grpc, case="read", **NOT_TOUCHED) for grpc in (GRPC, GRPC_WARM)),
+                  *(throughput(variant, 2, grpc, case="write", **NOT_TOUCHED) for grpc in (GRPC, GRPC_WARM)),
                   throughput(CACHED_MAPPED, 4, f"{variant}, TCP", case="fetch", summed="no"))
 ) + tuple(Bound(variant, f"copied, {place}", "at most", 0)
           for variant in (IO_URING, EPOLL, ASIO) for place in ("marshal", "framing", "write"))

@@ -231,12 +231,15 @@ VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_value
           "write": block_values, "fetch": fetch_values}
 # Seconds that are measured, and those of load before.
 TIMES, QUICK_TIMES = (1, 0.3), (0.3, 0.1)
-BLOCK_TIMES = {kind: (0.5, 0.15) for kind in ("read", "write", "fetch")}  # servers live long: they are warm
+BLOCK_KINDS, BLOCK_TIMES = ("read", "write", "fetch"), (0.5, 0.1)
+WARM_UP_BYTES = 2 << 28  # at least two blocks for everybody, so that clients are as warm as servers
 
 
 def timing(kind, quick):
-    seconds, warm_up = QUICK_TIMES if quick else BLOCK_TIMES.get(kind, TIMES)
-    return f"--seconds={seconds}", f"--warm-up={warm_up}"
+    is_block = kind in BLOCK_KINDS
+    seconds, warm_up = QUICK_TIMES if quick else BLOCK_TIMES if is_block else TIMES
+    blocks = (f"--warm-up-bytes={WARM_UP_BYTES}",) if is_block else ()
+    return f"--seconds={seconds}", f"--warm-up={warm_up}", *blocks
 
 
 def one_job(place, servers, server, job, quick):

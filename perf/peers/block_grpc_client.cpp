@@ -2,7 +2,9 @@
 // Copyright The Linkspan authors
 //
 // The client of the benchmark `block-read` on gRPC: one stub, a call for each block. Its options are those of
-// block/client.cpp that make sense here.
+// block/client.cpp that make sense here, and
+//
+//     --keep-memory   that was freed, instead of giving it back to the system
 #include <grpcpp/grpcpp.h>
 
 #include <cstdio>
@@ -93,6 +95,7 @@ class BlocksClient {
 
 int main(int argc, char** argv) {
   using namespace linkspan::perf;
+  if (server_option_set(argc, argv, "keep-memory") != 0) keep_freed_memory();
   BlocksClient client(argc, argv);
   const bool writes = std::string_view(argv[1]) == "write";
   if (writes) block_in_memory();

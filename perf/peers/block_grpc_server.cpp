@@ -2,6 +2,8 @@
 // Copyright The Linkspan authors
 //
 // The server of the benchmark `block-read` on gRPC: the synchronous service, without limits on messages.
+//
+//     block-grpc-server [--keep-memory] PORT
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -49,6 +51,7 @@ class BlocksService final : public Blocks::Service {
 int main(int argc, char** argv) {
   const std::string endpoint = server_endpoint(argc, argv);
   server_end_with_parent();
+  if (server_option_set(argc, argv, "keep-memory") != 0) linkspan::perf::keep_freed_memory();
   linkspan::perf::BlocksService service;
   grpc::ServerBuilder builder;
   int port = 0;
