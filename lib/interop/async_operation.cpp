@@ -3,6 +3,7 @@
 #include "linkspan/interop/async_operation.hpp"
 
 #include <cstddef>
+#include <new>
 
 #include "lib/base/log_exception.hpp"
 #include "linkspan/base/assert.hpp"
@@ -101,13 +102,11 @@ bool Operation::begin(AsyncOptions&& options) {
     error_ = make_error_code(errc::cancelled);
   }
   if (!begin(NoOptions())) return false;
-  if (options.timeout != Duration::max() || options.stop.stop_possible()) {
-    wait_for_early_end(std::move(options));
-  }
-  return true;
+  if (options.timeout == Duration::max() && !options.stop.stop_possible()) return true;
+  return wait_for_early_end(std::move(options));
 }
 
-void Operation::wait_for_early_end(AsyncOptions&& options) try {
+bool Operation::wait_for_early_end(AsyncOptions&& options) try {
   may_end_early_ = true;
   if (options.timeout != Duration::max()) {
     timeout_.emplace(loop(), [this] { cancel(make_error_code(errc::timed_out)); });
@@ -119,12 +118,10 @@ void Operation::wait_for_early_end(AsyncOptions&& options) try {
         [operation = OperationRef<Operation>(this)] { operation->cancel(make_error_code(errc::cancelled)); });
     stop_.emplace(std::move(options.stop), StopRequest{&loop(), std::move(task)});
   }
-} catch (...) {  // out of memory: the caller hears of it, and the handler goes unheard
-  timeout_.reset();
-  unlink();
-  operations_.leave_if_idle();
-  release();
-  throw;
+  return true;
+} catch (const std::bad_alloc&) {
+  cancel(make_error_code(errc::pool_exhausted));
+  return false;
 }
 
 void Operation::stop_waiting() noexcept {
@@ -146,11 +143,11 @@ void Operation::cancel(std::error_code reason) noexcept {
 void Operation::refuse() noexcept {
   if (ended_) return;
   ended_ = true;
-  error_ = make_error_code(errc::stopped);
+  error_ = make_error_code(loop().stopping() ? errc::stopped : errc::pool_exhausted);
   try {
     run_and_release();
   } catch (...) {
-    log_exception("loop", "the completion of an operation on a loop that has ended");
+    log_exception("loop", "the completion of an operation that did not get to its loop");
   }
 }
 

@@ -9,6 +9,7 @@
 #if LINKSPAN_OWN_MALLOC
 extern "C" void* __libc_malloc(std::size_t size);
 extern "C" void* __libc_calloc(std::size_t count, std::size_t size);
+extern "C" void* __libc_memalign(std::size_t alignment, std::size_t size);
 #endif
 
 namespace {
@@ -39,13 +40,15 @@ bool malloc_fails() noexcept {
 }
 #endif
 
+bool new_fails() noexcept {
+  if (t_allowed == kNever || t_allowed-- != 0) return false;
+  t_allowed = kNever;
+  t_failed = true;
+  return true;
+}
+
 void* allocate(std::size_t size) noexcept {
-  if (t_allowed != kNever && t_allowed-- == 0) {
-    t_allowed = kNever;
-    t_failed = true;
-    return nullptr;
-  }
-  return plain_malloc(size == 0 ? 1 : size);
+  return new_fails() ? nullptr : plain_malloc(size == 0 ? 1 : size);
 }
 
 }  // namespace
@@ -106,5 +109,8 @@ extern "C" void* malloc(std::size_t size) noexcept {
 }
 extern "C" void* calloc(std::size_t count, std::size_t size) noexcept {
   return malloc_fails() ? nullptr : __libc_calloc(count, size);
+}
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+  return new_fails() ? nullptr : __libc_memalign(alignment, size);
 }
 #endif

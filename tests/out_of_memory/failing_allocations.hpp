@@ -17,8 +17,8 @@
 
 namespace linkspan::test {
 
-/// While it lives, one allocation by operator new fails: the one that comes after `allowed` others, counted
-/// on the thread that made this.
+/// While it lives, one allocation by operator new, or by aligned_alloc, which Asio uses, fails: the one that
+/// comes after `allowed` others, counted on the thread that made this.
 class FailingAllocation {
  public:
   explicit FailingAllocation(std::size_t allowed) noexcept;

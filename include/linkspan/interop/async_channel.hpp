@@ -114,7 +114,7 @@ auto write_one(const AsyncChannel<In, Out>& channel, Out&& message, Options opti
   // Made in its place, since the message is moved often enough.
   return asio::async_initiate<Token, void(std::error_code)>(
       Initiation<Options, StartWrite<In, Out>, std::error_code>{
-          &channel.loop(), std::move(options), {channel.inbox(), std::move(message)}},
+          &AsioCompanion::of(channel.loop()), std::move(options), {channel.inbox(), std::move(message)}},
       token);
 }
 

@@ -19,6 +19,7 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/recycling_allocator.hpp>
 #include <concepts>
+#include <cstddef>
 #include <exception>
 #include <new>
 #include <optional>
@@ -78,41 +79,75 @@ class OperationOf : public Operation {
 
 using PlainOperationRef = OperationRef<OperationOf<std::error_code>>;
 
+/// Memory for an operation and its handler, which is there before Asio suspends the coroutine that begins the
+/// operation: from then on Asio takes exceptions for the program's end.
+template <class Operation>
+class OperationMemory {
+ public:
+  struct alignas(std::max_align_t) Storage {
+    std::byte bytes[sizeof(Operation) + 192];  // coroutines' handlers fit
+  };
+  using Allocator = asio::recycling_allocator<Storage>;
+
+  /// Throws std::bad_alloc.
+  OperationMemory() : storage_(Allocator().allocate(1)) {}
+  OperationMemory(OperationMemory&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  OperationMemory& operator=(OperationMemory&&) = delete;
+  ~OperationMemory() {
+    if (storage_ != nullptr) Allocator().deallocate(storage_, 1);
+  }
+
+  /// For Allocator.
+  [[nodiscard]] Storage* release() noexcept { return std::exchange(storage_, nullptr); }
+
+ private:
+  Storage* storage_;
+};
+
 template <class Handler, class Failure, class... Values>
 class HandledOperation final : public OperationOf<Failure, Values...> {
  public:
-  /// Held by its loop and by the caller. Throws std::bad_alloc.
+  using Memory = OperationMemory<OperationOf<Failure, Values...>>;
+
+  [[nodiscard]] static constexpr bool fits() noexcept {
+    return sizeof(HandledOperation) <= sizeof(typename Memory::Storage) &&
+           alignof(HandledOperation) <= alignof(typename Memory::Storage);
+  }
+
+  /// Held by its loop and by the caller. Throws std::bad_alloc if it does not fit into `prepared`.
   template <class From>
-  [[nodiscard]] static HandledOperation* make(LoopOperations& operations, From&& handler) {
-    Allocator allocator;
-    HandledOperation* const memory = allocator.allocate(1);
-    try {
-      return ::new (static_cast<void*>(memory)) HandledOperation(operations, std::forward<From>(handler));
-    } catch (...) {
-      allocator.deallocate(memory, 1);
-      throw;
+  [[nodiscard]] static HandledOperation* make(LoopOperations& operations, From&& handler, Memory&& prepared) {
+    if constexpr (fits()) {
+      void* const memory = prepared.release();
+      return ::new (memory) HandledOperation(operations, std::forward<From>(handler));
+    } else {
+      void* const memory = asio::recycling_allocator<HandledOperation>().allocate(1);
+      return ::new (memory) HandledOperation(operations, std::forward<From>(handler));
     }
   }
 
  private:
-  using Allocator = asio::recycling_allocator<HandledOperation>;
   using Executor = asio::associated_executor_t<Handler, LoopExecutor>;
   using Guard = asio::executor_work_guard<Executor>;
 
   template <class From>
-  HandledOperation(LoopOperations& operations, From&& handler)
+  HandledOperation(LoopOperations& operations, From&& handler) noexcept
       : OperationOf<Failure, Values...>(operations), handler_(std::in_place, std::forward<From>(handler)) {
     Executor executor = asio::get_associated_executor(*handler_, LoopExecutor(this->loop()));
     if (!is_here(executor)) elsewhere_.emplace(std::move(executor));
     auto slot = asio::get_associated_cancellation_slot(*handler_);
     if (!slot.is_connected()) return;
     this->listens();
-    slot.assign([this](asio::cancellation_type) {  // cleared before this goes
-      LINKSPAN_ASSERT(
-          this->loop().in_loop_thread(),
-          "a cancellation signal is emitted on the loop; from other threads a stop token is safe");
-      this->cancel(make_error_code(errc::cancelled));
-    });
+    try {
+      slot.assign([this](asio::cancellation_type) {  // cleared before this goes
+        LINKSPAN_ASSERT(
+            this->loop().in_loop_thread(),
+            "a cancellation signal is emitted on the loop; from other threads a stop token is safe");
+        this->cancel(make_error_code(errc::cancelled));
+      });
+    } catch (const std::bad_alloc&) {
+      this->cancel(make_error_code(errc::pool_exhausted));  // completes with that when it is begun
+    }
   }
   ~HandledOperation() override {
     if (handler_) stop_listening();  // it was not begun
@@ -120,7 +155,11 @@ class HandledOperation final : public OperationOf<Failure, Values...> {
 
   void destroy() noexcept override {
     this->~HandledOperation();
-    Allocator().deallocate(this, 1);
+    if constexpr (fits()) {
+      typename Memory::Allocator().deallocate(reinterpret_cast<typename Memory::Storage*>(this), 1);
+    } else {
+      asio::recycling_allocator<HandledOperation>().deallocate(this, 1);
+    }
   }
 
   // The operation goes first, so that what the handler begins can use its memory.
@@ -179,7 +218,7 @@ class HandledOperation final : public OperationOf<Failure, Values...> {
   std::optional<Guard> elsewhere_;  // the handler's executor, unless that is the loop
 };
 
-/// Begins an operation on its loop's thread; one that the loop refuses completes at once.
+/// Begins an operation on its loop's thread; one that does not get there completes at once.
 template <class Operation, class Options, class Start>
 class Launch {
  public:
@@ -212,33 +251,39 @@ class Launch {
 
 template <class Options, class Start, class Failure, class... Values>
 struct Initiation {
-  EventLoop* loop;
+  LoopOperations* operations;
   [[no_unique_address]] Options options;
   Start start;
+  OperationMemory<OperationOf<Failure, Values...>> memory = {};
 
   template <class Handler>
   void operator()(Handler&& handler) {
     using Begin = Launch<OperationOf<Failure, Values...>, Options, Start>;
-    EventLoop& its_loop = *loop;  // this may be gone once the operation is on its way
+    EventLoop& loop = operations->loop();  // this may be gone once the operation is on its way
     OperationRef<OperationOf<Failure, Values...>> operation(
-        HandledOperation<std::decay_t<Handler>, Failure, Values...>::make(AsioCompanion::of(its_loop),
-                                                                          std::forward<Handler>(handler)));
-    if (its_loop.in_loop_thread()) {
+        HandledOperation<std::decay_t<Handler>, Failure, Values...>::make(
+            *operations, std::forward<Handler>(handler), std::move(memory)));
+    if (loop.in_loop_thread()) {
       Begin::begin(std::move(operation), std::move(options), start);
-    } else {
+      return;
+    }
+    try {
       EventLoop::PreparedTask task(Begin(std::move(operation), std::move(options), std::move(start)));
-      std::move(task).post(its_loop);
+      std::move(task).post(loop);
+    } catch (const std::bad_alloc&) {
+      // Completed when it could not be posted.
     }
   }
 };
 
 /// Begins an operation. `start` is called on the loop with an OperationRef of its OperationOf, unless it has
-/// ended by then. Options are AsyncOptions or NoOptions.
+/// ended by then. Options are AsyncOptions or NoOptions. Throws std::bad_alloc; when there is no memory for
+/// what comes later the operation completes with errc::pool_exhausted.
 template <class Failure, class... Values, class Options, class Start, class Token>
 auto initiate(EventLoop& loop, Options options, Start&& start, Token&& token) {
   using Begin = Initiation<Options, std::decay_t<Start>, Failure, Values...>;
   return asio::async_initiate<Token, void(Failure, Values...)>(
-      Begin{&loop, std::move(options), std::forward<Start>(start)}, token);
+      Begin{&AsioCompanion::of(loop), std::move(options), std::forward<Start>(start)}, token);
 }
 
 }  // namespace linkspan::detail

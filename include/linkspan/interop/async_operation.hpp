@@ -112,7 +112,8 @@ class LINKSPAN_API Operation : public ReadyWork {
   }
   /// Ends it early, unless it has ended.
   void cancel(std::error_code reason) noexcept;
-  /// The loop takes no more work: completes with errc::stopped here and now. Any thread.
+  /// It does not get to its loop: completes here and now, with errc::stopped if that is stopping, or else
+  /// with errc::pool_exhausted. Any thread.
   void refuse() noexcept;
 
   /// Called, outside of completions, when it ends early: nobody waits for the result any more.
@@ -161,7 +162,7 @@ class LINKSPAN_API Operation : public ReadyWork {
     void operator()() noexcept { std::move(task).post(*loop); }
   };
 
-  void wait_for_early_end(AsyncOptions&& options);
+  [[nodiscard]] bool wait_for_early_end(AsyncOptions&& options);
   void stop_waiting() noexcept;
 
   LoopOperations& operations_;

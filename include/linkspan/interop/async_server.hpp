@@ -65,6 +65,7 @@ template <class In, class Out = In, class Serve>
         static_cast<void>(ref.post([failure](Channel&) { std::rethrow_exception(failure); }));
       }
     };
+    const detail::AsioCompanion::SpawnMemory memory(detail::AsioCompanion::of(channel.loop()));
     asio::co_spawn(LoopExecutor(channel.loop()), serve(std::move(made).value()), std::move(finished));
     return std::monostate();
   };

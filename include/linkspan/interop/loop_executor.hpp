@@ -17,6 +17,7 @@
 #include <asio/detail/thread_info_base.hpp>
 #include <asio/execution.hpp>
 #include <asio/execution_context.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -43,6 +44,21 @@ class AsioCompanion final : public LoopOperations, private asio::detail::thread_
   }
 
   [[nodiscard]] asio::execution_context& context() noexcept { return context_; }
+
+  /// While a coroutine is spawned, on the loop's thread. Asio allocates then where it cannot throw: so that
+  /// memory is there before. Throws std::bad_alloc.
+  class SpawnMemory {
+   public:
+    explicit SpawnMemory(AsioCompanion& companion) : as_one_of_asios_(&companion, companion.memory_) {
+      using Memory = asio::detail::thread_info_base;
+      constexpr std::size_t kBytes = 256;  // of a function that is executed
+      void* const memory = Memory::allocate(Memory::executor_function_tag(), &companion.memory_, kBytes);
+      Memory::deallocate(Memory::executor_function_tag(), &companion.memory_, memory, kBytes);
+    }
+
+   private:
+    const thread_call_stack::context as_one_of_asios_;
+  };
 
  private:
   class Context final : public asio::execution_context {

@@ -44,6 +44,20 @@ class TaskScopeState : public std::enable_shared_from_this<TaskScopeState> {
     asio::cancellation_signal signal;
   };
 
+  /// Tasks may spawn others before they first wait.
+  class Spawning {
+   public:
+    Spawning(TaskScopeState& state, const Task& task) noexcept
+        : state_(state), before_(std::exchange(state.spawning, &task)) {}
+    Spawning(const Spawning&) = delete;
+    Spawning& operator=(const Spawning&) = delete;
+    ~Spawning() { state_.spawning = before_; }
+
+   private:
+    TaskScopeState& state_;
+    const Task* before_;
+  };
+
   explicit TaskScopeState(EventLoop& loop_in) noexcept : loop(loop_in) {}
 
   /// On the loop, once stopping was asked for.
@@ -71,6 +85,7 @@ class TaskScopeState : public std::enable_shared_from_this<TaskScopeState> {
   std::size_t count = 0;
   std::exception_ptr first_failure;
   OperationRef<JoinOperation> joiner;
+  const Task* spawning = nullptr;  // whose exception is the spawner's
 
  private:
   // A task that was asked to stop, and said that it has, did not fail.
@@ -84,6 +99,36 @@ class TaskScopeState : public std::enable_shared_from_this<TaskScopeState> {
       return false;
     }
   }
+};
+
+/// How a task completes. One whose completion is destroyed instead, since there was no memory for it or the
+/// operation that the task waited for is gone, has ended too.
+class TaskEnd {
+ public:
+  TaskEnd(std::shared_ptr<TaskScopeState> state, std::unique_ptr<TaskScopeState::Task> task) noexcept
+      : state_(std::move(state)), task_(std::move(task)) {
+    state_->tasks.push_back(*task_);
+    ++state_->count;
+  }
+  TaskEnd(TaskEnd&&) noexcept = default;
+  TaskEnd& operator=(TaskEnd&&) = delete;
+  ~TaskEnd() {
+    if (task_ == nullptr) return;
+    const bool spawner_hears = state_->spawning == task_.get();
+    end(spawner_hears ? nullptr
+                      : std::make_exception_ptr(std::system_error(make_error_code(errc::cancelled))));
+  }
+
+  void operator()(const std::exception_ptr& failure) { end(failure); }
+
+ private:
+  void end(const std::exception_ptr& failure) {
+    const std::unique_ptr<TaskScopeState::Task> task = std::move(task_);
+    state_->finished(*task, failure);
+  }
+
+  std::shared_ptr<TaskScopeState> state_;
+  std::unique_ptr<TaskScopeState::Task> task_;
 };
 
 }  // namespace detail
@@ -106,20 +151,18 @@ class TaskScope {
 
   [[nodiscard]] EventLoop& loop() const noexcept { return state_->loop; }
 
-  /// Runs `task` on the loop. It is cancelled at once if the scope is stopping.
+  /// Runs `task` on the loop. It is cancelled at once if the scope is stopping. Throws std::bad_alloc; the
+  /// task is none of the scope's then.
   void spawn(asio::awaitable<void> task) {
     LINKSPAN_ASSERT(loop().in_loop_thread(), "tasks are spawned on the scope's loop");
-    auto entry = std::make_unique<detail::TaskScopeState::Task>();
-    asio::cancellation_signal& signal = entry->signal;
-    state_->tasks.push_back(*entry);
-    ++state_->count;
-    auto finished = [state = state_, entry = std::move(entry)](const std::exception_ptr& failure) {
-      state->finished(*entry, failure);
-    };
-    const bool stopping = state_->stop.stop_requested();
     const std::shared_ptr<detail::TaskScopeState> state = state_;  // the task may destroy the scope
+    const detail::AsioCompanion::SpawnMemory memory(detail::AsioCompanion::of(loop()));
+    auto entry = std::make_unique<detail::TaskScopeState::Task>();
+    const detail::TaskScopeState::Spawning spawning(*state, *entry);
+    const asio::cancellation_slot slot = entry->signal.slot();
+    const bool stopping = state->stop.stop_requested();
     asio::co_spawn(LoopExecutor(loop()), std::move(task),
-                   asio::bind_cancellation_slot(signal.slot(), std::move(finished)));
+                   asio::bind_cancellation_slot(slot, detail::TaskEnd(state, std::move(entry))));
     if (stopping) state->cancel_all();
   }
 
