@@ -33,6 +33,7 @@ std::string_view to_string(CopyPlace place) noexcept {
     case CopyPlace::file: return "file";
     case CopyPlace::compact: return "compact";
     case CopyPlace::store: return "store";
+    case CopyPlace::collected: return "collected";
     case CopyPlace::user: return "user";
   }
   return "unknown";

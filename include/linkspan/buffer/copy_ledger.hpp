@@ -31,9 +31,10 @@ enum class CopyPlace : std::uint8_t {
   file,             ///< a file that the kernel cannot send from was read
   compact,          ///< compact() has given up large blocks that a few bytes kept alive
   store,            ///< a store took a value into its memory, or a small one out of it
+  collected,        ///< a BufferedWriter collected a small write in its pool
   user,             ///< the caller asked for a copy: Slice::copy, Chain::to_string, Cursor::copy_to, ...
 };
-inline constexpr std::size_t kCopyPlaces = 11;
+inline constexpr std::size_t kCopyPlaces = 12;
 
 [[nodiscard]] LINKSPAN_API std::string_view to_string(CopyPlace place) noexcept;
 
