@@ -61,7 +61,6 @@ std::optional<ExpireOptions> parse_expire_options(const Call& call, std::size_t 
   std::string_view time_text;
   for (std::size_t i = begin; i < call.size(); ++i) {
     const std::string_view option = call[i];
-    const bool lives = options.keep || options.persist || time != nullptr;  // until when is said already
     if (for_set && is(option, "nx") && !options.only_present) {
       options.only_absent = true;
     } else if (for_set && is(option, "xx") && !options.only_absent) {
@@ -77,7 +76,9 @@ std::optional<ExpireOptions> parse_expire_options(const Call& call, std::size_t 
       for (const TimeOption& each : kTimeOptions) {
         if (is(option, each.name)) found = &each;
       }
-      if (found == nullptr || lives || i + 1 == call.size()) {
+      // The same one may come again, and counts.
+      const bool other = options.keep || options.persist || (time != nullptr && time != found);
+      if (found == nullptr || other || i + 1 == call.size()) {
         call.syntax_error();
         return std::nullopt;
       }
@@ -85,15 +86,16 @@ std::optional<ExpireOptions> parse_expire_options(const Call& call, std::size_t 
       time_text = call[++i];
     }
   }
-  if (time == nullptr) return options;
-  const auto number = parse_number<std::int64_t>(time_text);
-  if (number && *number <= 0) {
-    static_cast<void>(refuse(call));
-    return std::nullopt;
-  }
-  options.unix_ms = parse_expiry(call, time_text, time->unit, time->relative);
-  if (!options.unix_ms) return std::nullopt;
+  if (time != nullptr) options.time = {time_text, time->unit, time->relative};
   return options;
+}
+
+bool set_time(const Call& call, ExpireOptions& options) {
+  if (!options.time) return true;
+  const auto number = parse_number<std::int64_t>(options.time->text);
+  if (number && *number <= 0) return refuse(call).has_value();
+  options.unix_ms = parse_expiry(call, options.time->text, options.time->unit, options.time->relative);
+  return options.unix_ms.has_value();
 }
 
 }  // namespace linkspan::cache

@@ -22,12 +22,19 @@ enum class TimeUnit : std::uint8_t { seconds, milliseconds };
                                                        bool relative);
 
 struct ExpireOptions {
+  struct Time {
+    std::string_view text;  // not looked at yet
+    TimeUnit unit;
+    bool relative;
+  };
+
   bool only_absent = false;
   bool only_present = false;
   bool get = false;
   bool keep = false;
   bool persist = false;
-  std::optional<std::int64_t> unix_ms;
+  std::optional<Time> time;
+  std::optional<std::int64_t> unix_ms;  // once set_time has been called
 
   /// Of a value that is written.
   [[nodiscard]] Expiry expiry() const;
@@ -38,5 +45,7 @@ enum class ExpireSyntax : std::uint8_t { set, getex };
 /// From the argument at `begin` on. Nothing when they are wrong, and the reply has been written.
 [[nodiscard]] std::optional<ExpireOptions> parse_expire_options(const Call& call, std::size_t begin,
                                                                 ExpireSyntax syntax);
+/// False when the time is out of range, and the reply has been written.
+[[nodiscard]] bool set_time(const Call& call, ExpireOptions& options);
 
 }  // namespace linkspan::cache

@@ -2,7 +2,7 @@
 // Copyright The Linkspan authors
 //
 // The commands about keys, whatever their values are.
-#include <charconv>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -71,10 +71,12 @@ void expire_in(Call& call, TimeUnit unit) {
   const auto unix_ms = parse_expiry(call, call[2], unit, true);
   if (!unix_ms) return;
   const TimePoint time = time_of(*unix_ms);
+  const bool over = has_passed(*unix_ms);
   bool done = false;
   const std::error_code error = call.cache.map->update(call[1], [&](const EntryView* entry) {
     done = entry != nullptr && conditions->hold(entry->expires_at(), time);
-    return done ? Change::expire(Expiry::at(time)) : Change::keep();
+    if (!done) return Change::keep();
+    return over ? Change::erase() : Change::expire(Expiry::at(time));
   });
   call.reply.integer(!error && done ? 1 : 0);
 }

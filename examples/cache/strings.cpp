@@ -2,6 +2,7 @@
 // Copyright The Linkspan authors
 //
 // The commands that read and write values.
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -123,8 +124,8 @@ void get(Call& call) {
 void set(Call& call) {
   ExpireOptions options;
   if (call.size() > 3) {
-    const auto parsed = parse_expire_options(call, 3, ExpireSyntax::set);
-    if (!parsed) return;
+    auto parsed = parse_expire_options(call, 3, ExpireSyntax::set);
+    if (!parsed || !set_time(call, *parsed)) return;
     options = *parsed;
     if (options.get) return exchange(call, options);
   }
@@ -169,13 +170,18 @@ void getdel(Call& call) {
 }
 
 void getex(Call& call) {
-  const auto options = parse_expire_options(call, 2, ExpireSyntax::getex);
+  auto options = parse_expire_options(call, 2, ExpireSyntax::getex);
   if (!options) return;
-  if (!options->persist && !options->unix_ms) return reply_value_of(call, call[1]);
+  if (!options->persist && !options->time) return reply_value_of(call, call[1]);
+  // As with Redis, nobody looks at the time when there is no key.
+  if (!call.cache.map->contains(call[1])) return call.reply.null();
+  if (!set_time(call, *options)) return;
   OldValue old;
   const std::error_code error = call.cache.map->update(call[1], [&](const EntryView* entry) {
     old.take(entry);
-    return entry == nullptr ? Change::keep() : Change::expire(options->expiry());
+    if (entry == nullptr) return Change::keep();
+    const bool over = options->unix_ms && has_passed(*options->unix_ms);
+    return over ? Change::erase() : Change::expire(options->expiry());
   });
   if (error) return reply_refused(call, error);
   old.reply_to(call);
@@ -234,9 +240,9 @@ void getrange(Call& call) {
   bool replied = false;
   call.cache.map->read(call[1], [&](const EntryView& entry) {
     const auto size = static_cast<std::int64_t>(entry.size());
-    if (*first < 0 && *last < 0 && *first > *last) return;
+    if (size == 0 || (*first < 0 && *last < 0 && *first > *last)) return;
     const std::int64_t begin = std::max<std::int64_t>(*first < 0 ? size + *first : *first, 0);
-    const std::int64_t end = std::min(std::max<std::int64_t>(*last < 0 ? size + *last : *last, 0) + 1, size);
+    const std::int64_t end = std::clamp<std::int64_t>(*last < 0 ? size + *last : *last, 0, size - 1) + 1;
     if (begin >= end) return;
     const auto offset = static_cast<std::size_t>(begin);
     const auto bytes = static_cast<std::size_t>(end - begin);

@@ -27,6 +27,10 @@ inline TimePoint time_of(std::int64_t unix_ms) {
   return now + std::chrono::milliseconds(left_ms);
 }
 
+inline bool has_passed(std::int64_t unix_ms) {
+  return unix_ms <= unix_time_ms();
+}
+
 inline std::int64_t milliseconds_left(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time - monotonic_clock().now()).count();
 }
