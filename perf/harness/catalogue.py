@@ -42,7 +42,7 @@ PIPELINE_BOUNDS = (
 
 MARSHAL_BOUNDS = (
     Bound("linkspan", "cpu time", "at most", 1 / 50, "one copy",
-          {"direction": "out", "bytes": 1 << 20, "summed": "no"}),
+          {"direction": "out", "source": "memory", "bytes": 1 << 20, "summed": "no"}),
     Bound("linkspan", "cpu time", "at most", 1 / 20, "one copy",
           {"direction": "in", "bytes": 1 << 20, "summed": "no"}),
     Bound("linkspan", "cpu time", "at most", 1.1, "one copy", {"direction": "out", "bytes": 0}),
