@@ -31,6 +31,15 @@ class LINKSPAN_BUFFER_ABI Block {
       : data_(const_cast<std::byte*>(storage.data())), size_(storage.capacity()), storage_(storage) {
     trace_view();
   }
+  /// For allocators: a part of the memory of `storage` that nobody else writes to.
+  [[nodiscard]] static Block over(std::span<std::byte> memory, StorageRef storage) noexcept {
+    Block block;
+    block.data_ = memory.data();
+    block.size_ = memory.size();
+    block.storage_ = std::move(storage);
+    block.trace_view();
+    return block;
+  }
   /// Memory of somebody else's, all of which can be written to: of a store's page, say. `free_memory` is
   /// called exactly once, on the thread that drops the Block and the last slice frozen from it; what it
   /// throws is logged and dropped. If this throws (std::bad_alloc), the memory stays the caller's.

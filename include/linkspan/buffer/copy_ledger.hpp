@@ -29,7 +29,7 @@ enum class CopyPlace : std::uint8_t {
   below_threshold,  ///< a piece so small that copying is cheaper than a reference
   unshare,          ///< memory was shared and somebody asked to write to it
   file,             ///< a file that the kernel cannot send from was read
-  compact,          ///< compact() has given up large blocks that a few bytes kept alive
+  compact,          ///< memory that a few bytes kept was given up: Chain::compact, slabs of a store
   store,            ///< a store took a value into its memory, or a small one out of it
   collected,        ///< a BufferedWriter collected a small write in its pool
   user,             ///< the caller asked for a copy: Slice::copy, Chain::to_string, Cursor::copy_to, ...

@@ -89,6 +89,13 @@ class LINKSPAN_BUFFER_ABI Slice {
   requires(std::same_as<T, std::string> || std::same_as<T, std::vector<std::byte>>) static Slice
       immortal(T&& temporary) = delete;  // would be gone before it is read
 
+  /// For allocators: a view of memory that `storage` keeps, and what keeps this one.
+  [[nodiscard]] static Slice over(std::span<const std::byte> bytes, StorageRef storage) noexcept {
+    return {bytes.data(), bytes.size(), std::move(storage)};
+  }
+
+  [[nodiscard]] const StorageRef& storage() const noexcept { return storage_; }
+
   [[nodiscard]] const std::byte* data() const noexcept {
     storage_.trace().check();
     return data_;

@@ -42,6 +42,8 @@ class LINKSPAN_BUFFER_ABI Storage {
   /// Where the memory begins; it has capacity() bytes.
   [[nodiscard]] const std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// For allocators: whether it is one of theirs.
+  [[nodiscard]] bool released_by(ReleaseFunction function) const noexcept { return release_ == function; }
 
  protected:
   ~Storage() = default;
@@ -112,6 +114,10 @@ class LINKSPAN_BUFFER_ABI StorageRef {
   [[nodiscard]] bool writable() const noexcept {
     return storage_ != nullptr && storage_->access_ == Storage::Access::writable &&
            storage_->references_.load(std::memory_order_acquire) == 1;
+  }
+  /// Somebody else holds the memory too.
+  [[nodiscard]] bool shared() const noexcept {
+    return storage_ != nullptr && storage_->references_.load(std::memory_order_acquire) != 1;
   }
   /// Bytes of the memory in front of `data`, if they may be written to.
   [[nodiscard]] std::size_t headroom(const std::byte* data) const noexcept {

@@ -25,6 +25,7 @@
 #include "linkspan/base/result.hpp"
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/buffer/chain_writer.hpp"
+#include "linkspan/store/page_pool.hpp"
 #include "linkspan/store/store_error.hpp"
 #include "linkspan/store/stored_entry.hpp"
 
@@ -42,7 +43,8 @@ struct OffHeapMapOptions {
   std::size_t max_key_bytes = std::size_t{64} << 10;
   std::size_t max_value_bytes = std::size_t{512} << 20;
   std::size_t large_value_bytes = kReferenceThreshold;  ///< values from here on are shared, not copied out
-  unsigned shards = 16;  ///< locks; a power of two, about four times the threads that use the map
+  unsigned shards = 16;  ///< locks; a power of two up to 1024, about four times the threads that use the map
+  HugePages huge_pages = HugePages::transparent;
   Eviction eviction = Eviction::none;
   const Clock* clock = nullptr;  ///< for times to live; has to outlive the map; nullptr: monotonic_clock()
 
@@ -57,7 +59,7 @@ struct OffHeapMapStatistics {
   std::uint64_t key_bytes = 0;
   std::uint64_t value_bytes = 0;
   std::uint64_t used_bytes = 0;    ///< of max_bytes, pinned_bytes included
-  std::uint64_t pinned_bytes = 0;  ///< no entry's any more, but a reader's
+  std::uint64_t pinned_bytes = 0;  ///< in no entry: readers hold them, or they were reserved
   std::uint64_t hits = 0;          ///< of get, read and update
   std::uint64_t misses = 0;
   std::uint64_t puts = 0;  ///< values written, in whatever way
@@ -103,8 +105,13 @@ class LINKSPAN_API OffHeapMap {
   /// No allocation when a small value overwrites one of about its size.
   std::error_code put(std::string_view key, std::string_view value, PutOptions options = {});
   /// Keeps the blocks that a large value is in, without copying a byte; they count with their whole size, so
-  /// a value that shows little of large blocks is better put. A small value is copied.
+  /// a value that shows little of large blocks is better put. A small value is copied. Frozen pages of
+  /// reserve(), and what get() has returned, become the value as they are and count once.
   std::error_code adopt(std::string_view key, Chain&& value, PutOptions options = {});
+  /// Pages of the map for a value that is received straight into them: `adopt(key,
+  /// std::move(pages).freeze(size))` then makes it the value. store_errc::value_too_long, no_room or
+  /// out_of_memory.
+  [[nodiscard]] Result<Pages, std::error_code> reserve(std::size_t size);
   /// Puts `value` if the entry has `version` still: see EntryView::version.
   std::error_code compare_and_set(std::string_view key, std::uint64_t version, Chain&& value,
                                   Expiry expiry = Expiry::keep());
@@ -145,15 +152,15 @@ class LINKSPAN_API OffHeapMap {
 
  private:
   class Core;
-  friend class detail::MapShard;
 
-  explicit OffHeapMap(std::shared_ptr<Core> core) noexcept;
+  explicit OffHeapMap(std::unique_ptr<Core> core) noexcept;
+  std::error_code put_if(std::string_view key, PutOptions options, function_ref<Change(Expiry)> value);
   bool visit(std::string_view key, function_ref<void(const EntryView&)> f, bool use);
   std::error_code change(std::string_view key, function_ref<Change(const EntryView*)> f);
   std::uint64_t scan_entries(std::uint64_t cursor, std::size_t max_count,
                              function_ref<void(std::string_view, const EntryView&)> f) const;
 
-  std::shared_ptr<Core> core_;
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace linkspan

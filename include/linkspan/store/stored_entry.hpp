@@ -20,9 +20,8 @@
 namespace linkspan {
 
 namespace detail {
-struct LargeValue;
 class MapShard;
-}  // namespace detail
+}
 
 /// An entry in its place.
 class EntryView {
@@ -58,7 +57,7 @@ class EntryView {
   EntryView() noexcept = default;
 
   const char* small_ = nullptr;
-  const detail::LargeValue* large_ = nullptr;
+  const StorageRef* large_ = nullptr;
   std::size_t size_ = 0;
   std::uint64_t version_ = 0;
   TimePoint expires_at_ = kNever;
@@ -121,7 +120,7 @@ class Change {
     change.adopts_ = true;
     return change;
   }
-  /// `value` is read before update returns.
+  /// `value` is read before update returns, and is not a part of the entry itself.
   [[nodiscard]] static Change put(std::string_view value, Expiry expiry = Expiry::keep()) noexcept {
     Change change(Kind::put, expiry);
     change.text_ = value;
@@ -130,7 +129,6 @@ class Change {
 
  private:
   friend class detail::MapShard;
-  friend class OffHeapMap;
 
   enum class Kind : std::uint8_t { keep, erase, expire, put };
 
