@@ -12,6 +12,12 @@ namespace {
 // What the heap adds to an entry that is too large for a slab, about.
 constexpr std::size_t kHeapBytes = 16;
 
+// More hold it than entries.
+bool held_by_readers(const StorageRef& value) noexcept {
+  return value.holders() >
+         static_cast<const LargeValue&>(*value.get()).entries.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void DroppedValues::add(StorageRef&& value) noexcept {
@@ -132,6 +138,8 @@ void MapShard::set_expiry(MapSlot& slot, TimePoint time) noexcept {
   const bool expires = time != MapEntry::kNever;
   if (slot.expires() != expires) counts.expiring_entries += expires ? 1 : std::uint64_t{0} - 1;
   slot.entry()->expires_at = time;
+  earliest_ = std::min(earliest_, time);
+  seen_earliest_ = std::min(seen_earliest_, time);
   slot.set_expires(expires);
 }
 
@@ -197,13 +205,16 @@ MapShard::PutResult MapShard::put(std::uint64_t hash, std::string_view key, MapS
 MapShard::Evicted MapShard::evict(DroppedValues& dropped, std::size_t steps) noexcept {
   const bool any = world_.options.eviction != Eviction::none;
   if (index_.count() == 0 || (!any && counts.expiring_entries == 0)) return Evicted::none;
+  const TimePoint now = counts.expiring_entries != 0 ? world_.clock.now() : TimePoint();
+  if (!any && now < earliest_) return Evicted::none;
   const bool whole_turn = steps >= 2 * index_.capacity();
   bool passed = false;  // one that may go once it was passed often enough
   MapSlot* victim = nullptr;
   bool expired = false;
   while (steps != 0 && victim == nullptr) {
     victim = index_.walk(hand_, steps, [&](MapSlot& slot) {
-      expired = over(slot);
+      if (slot.expires()) seen_earliest_ = std::min(seen_earliest_, slot.entry()->expires_at);
+      expired = slot.expires() && slot.entry()->expires_at <= now;
       if (expired || !any) return expired;
       if (slot.uses() != 0) {
         slot.set_uses(slot.uses() - 1);
@@ -211,8 +222,12 @@ MapShard::Evicted MapShard::evict(DroppedValues& dropped, std::size_t steps) noe
         return false;
       }
       MapEntry& entry = *slot.entry();
-      return !is_large(entry) || !entry.large().shared();
+      return !is_large(entry) || !held_by_readers(entry.large());
     });
+    if (victim == nullptr && hand_.prefix == 0 && hand_.position == 0) {
+      earliest_ = std::exchange(seen_earliest_, MapEntry::kNever);
+      if (!any && now < earliest_) return Evicted::none;
+    }
   }
   if (victim == nullptr) return passed || !whole_turn ? Evicted::none_yet : Evicted::none;
   erase(world_.hash_of(victim->entry()), victim, dropped);

@@ -119,7 +119,7 @@ class alignas(64) MapShard {
   void set_expiry(MapSlot& slot, TimePoint time) noexcept;
 
   enum class Evicted { one, none_yet, none };
-  /// The next entry that may go, of at most `steps` slots; `none`: not even a whole turn would find one.
+  /// The next entry that may go, of at most `steps` slots; `none`: looking on would find none.
   [[nodiscard]] Evicted evict(DroppedValues& dropped, std::size_t steps) noexcept;
   /// Moves the entries of a sparse slab into others, which gives a page back. False: there is none.
   bool compact() noexcept;
@@ -160,6 +160,9 @@ class alignas(64) MapShard {
   std::uint64_t version_ = 0;
   MapIndex::Place hand_;   // of the eviction
   MapIndex::Place broom_;  // of sweep
+  // About no entry's time is over before the first; the second will be that when the hand is around.
+  TimePoint earliest_ = MapEntry::kNever;
+  TimePoint seen_earliest_ = MapEntry::kNever;
 };
 
 }  // namespace linkspan::detail

@@ -100,24 +100,28 @@ bool OffHeapMap::Core::make_room(std::size_t bytes) noexcept {
   const PageSpace& space = *world_.space;
   // Nearly everything would have to go, and it would not be enough.
   if (bytes > space.budget_bytes() / 8 * 7) return false;
-  std::size_t fruitless = 0;  // visits in a row
-  std::size_t fruitless_most = 0;
+  // Visits in a row that have found nothing, and that say there is nothing to be found.
+  std::size_t fruitless = 0;
+  std::size_t barren = 0;
   while (space.available_bytes() < bytes) {
     MapShard& shard = shards_[eviction_turn_.fetch_add(1, std::memory_order_relaxed) % shards_.size()];
     DroppedValues dropped;
     const std::lock_guard lock(shard.mutex);
     bool progress = false;
+    MapShard::Evicted last = MapShard::Evicted::one;
     while (!dropped.full() && space.available_bytes() + dropped.bytes() < bytes) {
-      if (shard.evict(dropped, kEvictionSteps) != MapShard::Evicted::one) break;
+      last = shard.evict(dropped, kEvictionSteps);
+      if (last != MapShard::Evicted::one) break;
       progress = true;
       // Small entries leave slots, of which whole pages have to be made.
       if (dropped.bytes() == 0 && shard.compact()) break;
     }
     if (!progress) progress = shard.compact();
     // Entries that are used a lot are passed a few times before they go.
-    fruitless_most = std::max(fruitless_most, shards_.size() * (4 * shard.capacity() / kEvictionSteps + 8));
+    const std::size_t fruitless_most = shards_.size() * (4 * shard.capacity() / kEvictionSteps + 8);
     fruitless = progress ? 0 : fruitless + 1;
-    if (fruitless > fruitless_most) return space.available_bytes() >= bytes;
+    barren = progress || last != MapShard::Evicted::none ? 0 : barren + 1;
+    if (barren >= shards_.size() || fruitless > fruitless_most) return space.available_bytes() >= bytes;
   }
   return true;
 }
