@@ -50,6 +50,11 @@ MARSHAL_BOUNDS = (
     Bound("linkspan", "cpu time", "at most", 1.3, "one copy", {"direction": "in, nested", "bytes": 0}),
 )
 
+STORE_BOUNDS = (
+    Bound("linkspan", "operations", "at least", 3.7, "fresh copy", {"case": "read_only", "touched": "no"}),
+    Bound("linkspan", "operations", "at least", 8, "RocksDB", {"case": "read_only", "touched": "no"}),
+)
+
 BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
@@ -69,6 +74,9 @@ BENCHMARKS = (
     Benchmark("pool", "blocks of 16 KiB, allocated and freed on one thread and across two",
               "linkspan", ("linkspan", "malloc", "jemalloc", "mimalloc", "no allocation"),
               programs=("pool", "pool-jemalloc", "pool-mimalloc"), one_core=False),
+    Benchmark("off-heap-map", "50,000 values of 100 KiB on 1 to 32 threads: shared, copied, RocksDB",
+              "fresh copy", ("fresh copy", "scratch view", "linkspan", "RocksDB", "RocksDB, tuned"),
+              programs=("off-heap-map", "off-heap-map-rocksdb"), one_core=False, bounds=STORE_BOUNDS),
     Benchmark("bounded-alloc", "zeroed memory of 128 B to 2 GiB, and how late a heartbeat on its loop comes",
               "linkspan on the loop", ("idle", "zeroed in one go", "chunked, not yielding",
                                        "linkspan on the loop", "linkspan on the loop, huge pages",
