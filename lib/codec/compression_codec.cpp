@@ -23,18 +23,6 @@ std::optional<Error> above_limit(const Chain& frame, const CompressionOptions& o
                                          std::to_string(options.max_frame_bytes));
 }
 
-// Replaces `frame` if that makes it smaller; says whether it has.
-Result<bool> shrink(Chain& frame, Compressor& compressor, BlockAllocator& allocator) {
-  if (frame.size() < std::max<std::size_t>(compressor.options().min_compressed_bytes, 1)) return false;
-  Result<Chain> smaller = compressor.compress(frame, allocator, frame.size() - 1);
-  if (smaller) {
-    frame = std::move(smaller).value();
-    return true;
-  }
-  if (smaller.error().code == errc::limit_exceeded) return false;
-  return smaller.error();
-}
-
 }  // namespace
 
 namespace detail {
@@ -53,12 +41,51 @@ void ReadBreak::stop() {
   if (channel != nullptr && !channel->ended()) channel->resume_read();
 }
 
+template <class Wire>
+void CompressingCodec<Wire>::decompress(Chain&& frame) {
+  Result<Chain> whole = compressor_.decompress(frame, this->channel().loop().pool());
+  frame.clear();
+  const std::size_t bytes = whole ? whole.value().size() : compressor_.options().tick_bytes;
+  if (whole) {
+    this->pass(std::move(whole).value());
+  } else {
+    fail(whole.error());
+  }
+  if (!this->removed()) break_.worked(bytes, this->channel());
+}
+
+template <class Wire>
+void CompressingCodec<Wire>::pass_as_it_is(Chain&& frame) {
+  if (const auto error = above_limit(frame, compressor_.options())) return fail(*error);
+  this->pass(std::move(frame));
+}
+
+template <class Wire>
+std::optional<bool> CompressingCodec<Wire>::shrink(Chain& frame) {
+  const CompressionOptions& options = compressor_.options();
+  if (const auto error = above_limit(frame, options)) {
+    fail(*error);
+    return std::nullopt;
+  }
+  if (frame.size() < std::max<std::size_t>(options.min_compressed_bytes, 1)) return false;
+  Result<Chain> smaller = compressor_.compress(frame, this->channel().loop().pool(), frame.size() - 1);
+  if (smaller) {
+    frame = std::move(smaller).value();
+    return true;
+  }
+  if (smaller.error().code == errc::limit_exceeded) return false;
+  fail(smaller.error());
+  return std::nullopt;
+}
+
+template class CompressingCodec<Chain>;
+template class CompressingCodec<GrpcMessage>;
+
 }  // namespace detail
 
 // --- frames -----------------------------------------------------------------------------------------------
 
-CompressionCodec::CompressionCodec(const CompressionOptions& options)
-    : compressor_(options), break_(options.tick_bytes) {}
+CompressionCodec::CompressionCodec(const CompressionOptions& options) : CompressingCodec(options) {}
 
 CompressionCodec::~CompressionCodec() = default;
 
@@ -72,31 +99,17 @@ void CompressionCodec::on_read(Chain&& frame) {
   }
   frame.drop_front(1);
   if (*first == 0) {
-    if (const auto error = above_limit(frame, compressor_.options())) return fail(*error);
-    return pass(std::move(frame));
-  }
-  Result<Chain> whole = compressor_.decompress(frame, channel().loop().pool());
-  frame.clear();
-  finish_read(std::move(whole));
-}
-
-void CompressionCodec::finish_read(Result<Chain>&& whole) {
-  const std::size_t bytes = whole ? whole.value().size() : compressor_.options().tick_bytes;
-  if (whole) {
-    pass(std::move(whole).value());
+    pass_as_it_is(std::move(frame));
   } else {
-    fail(whole.error());
+    decompress(std::move(frame));
   }
-  if (!removed()) break_.worked(bytes, channel());
 }
 
 void CompressionCodec::on_write(Chain&& frame) {
-  if (const auto error = above_limit(frame, compressor_.options())) return fail(*error);
-  BlockAllocator& pool = channel().loop().pool();
-  const Result<bool> smaller = shrink(frame, compressor_, pool);
-  if (!smaller) return fail(smaller.error());
-  const std::byte first = smaller.value() ? static_cast<std::byte>(compressor_.options().algorithm) : kAsItIs;
-  if (!headers_.prepend(std::span(&first, 1), frame, pool)) {
+  const std::optional<bool> smaller = shrink(frame);
+  if (!smaller) return;
+  const std::byte first = *smaller ? static_cast<std::byte>(compressor_.options().algorithm) : kAsItIs;
+  if (!headers_.prepend(std::span(&first, 1), frame, channel().loop().pool())) {
     return fail(Error(errc::pool_exhausted, "no block for the first byte of a frame"));
   }
   write(std::move(frame));
@@ -104,36 +117,20 @@ void CompressionCodec::on_write(Chain&& frame) {
 
 // --- messages of gRPC -------------------------------------------------------------------------------------
 
-GrpcCompression::GrpcCompression(const CompressionOptions& options)
-    : compressor_(options), break_(options.tick_bytes) {}
+GrpcCompression::GrpcCompression(const CompressionOptions& options) : CompressingCodec(options) {}
 
 GrpcCompression::~GrpcCompression() = default;
 
 void GrpcCompression::on_read(GrpcMessage&& message) {
-  if (!message.compressed) {
-    if (const auto error = above_limit(message.data, compressor_.options())) return fail(*error);
-    return pass(std::move(message.data));
-  }
-  Result<Chain> whole = compressor_.decompress(message.data, channel().loop().pool());
-  message.data.clear();
-  finish_read(std::move(whole));
-}
-
-void GrpcCompression::finish_read(Result<Chain>&& whole) {
-  const std::size_t bytes = whole ? whole.value().size() : compressor_.options().tick_bytes;
-  if (whole) {
-    pass(std::move(whole).value());
+  if (message.compressed) {
+    decompress(std::move(message.data));
   } else {
-    fail(whole.error());
+    pass_as_it_is(std::move(message.data));
   }
-  if (!removed()) break_.worked(bytes, channel());
 }
 
 void GrpcCompression::on_write(Chain&& message) {
-  if (const auto error = above_limit(message, compressor_.options())) return fail(*error);
-  const Result<bool> smaller = shrink(message, compressor_, channel().loop().pool());
-  if (!smaller) return fail(smaller.error());
-  write({smaller.value(), std::move(message)});
+  if (const std::optional<bool> smaller = shrink(message)) write({*smaller, std::move(message)});
 }
 
 }  // namespace linkspan

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/channel/handler.hpp"
@@ -39,6 +40,33 @@ class LINKSPAN_API ReadBreak final : private DeferredTask {
   Channel* paused_ = nullptr;
 };
 
+/// What both handlers have: a Compressor, the limit of frames, and breaks between those that come in.
+template <class Wire>
+class CompressingCodec : public Codec<Wire, Chain> {
+ public:
+  void on_removed() override { break_.stop(); }
+
+ protected:
+  explicit CompressingCodec(const CompressionOptions& options)
+      : compressor_(options), break_(options.tick_bytes) {}
+
+  /// Passes on what is in the frame, or an error.
+  void decompress(Chain&& frame);
+  /// The same for a frame that is as it was sent.
+  void pass_as_it_is(Chain&& frame);
+  /// Replaces the frame if that makes it smaller; says whether it has. nullopt: an error was passed instead.
+  [[nodiscard]] std::optional<bool> shrink(Chain& frame);
+  void fail(const Error& error) { this->pass_error(error.code, error.detail); }
+
+  Compressor compressor_;
+
+ private:
+  ReadBreak break_;
+};
+
+extern template class LINKSPAN_API CompressingCodec<Chain>;
+extern template class LINKSPAN_API CompressingCodec<GrpcMessage>;
+
 }  // namespace detail
 
 /// Puts one byte in front of each frame: 0 when the frame follows as it is, because it is small or would not
@@ -46,7 +74,7 @@ class LINKSPAN_API ReadBreak final : private DeferredTask {
 ///
 /// A frame that cannot be sent or decompressed is dropped, and told as an error: limit_exceeded (above
 /// max_frame_bytes), malformed (another first byte, among others), and what Compressor says.
-class LINKSPAN_API CompressionCodec final : public Codec<Chain, Chain> {
+class LINKSPAN_API CompressionCodec final : public detail::CompressingCodec<Chain> {
  public:
   /// Throws Exception (invalid_argument) for options that cannot be.
   explicit CompressionCodec(const CompressionOptions& options = {});
@@ -54,20 +82,14 @@ class LINKSPAN_API CompressionCodec final : public Codec<Chain, Chain> {
 
   void on_read(Chain&& frame) override;
   void on_write(Chain&& frame) override;
-  void on_removed() override { break_.stop(); }
 
  private:
-  void finish_read(Result<Chain>&& whole);
-  void fail(const Error& error) { pass_error(error.code, error.detail); }
-
-  Compressor compressor_;
   FrameHeaders headers_;
-  detail::ReadBreak break_;
 };
 
 /// Behind a GrpcMessageCodec: messages in and out, compressed as their flag says. The algorithm is what
 /// grpc-encoding names: zlib ("deflate"), gzip, or zstd where both sides know it. Errors as CompressionCodec.
-class LINKSPAN_API GrpcCompression final : public Codec<GrpcMessage, Chain> {
+class LINKSPAN_API GrpcCompression final : public detail::CompressingCodec<GrpcMessage> {
  public:
   /// Throws Exception (invalid_argument) for options that cannot be.
   explicit GrpcCompression(const CompressionOptions& options);
@@ -75,14 +97,6 @@ class LINKSPAN_API GrpcCompression final : public Codec<GrpcMessage, Chain> {
 
   void on_read(GrpcMessage&& message) override;
   void on_write(Chain&& message) override;
-  void on_removed() override { break_.stop(); }
-
- private:
-  void finish_read(Result<Chain>&& whole);
-  void fail(const Error& error) { pass_error(error.code, error.detail); }
-
-  Compressor compressor_;
-  detail::ReadBreak break_;
 };
 
 }  // namespace linkspan
