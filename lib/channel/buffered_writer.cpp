@@ -179,6 +179,11 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
       complete_later(loop_, std::move(waiting.done), ended);
       return 0;
     }
+    if (waiting_.size() >= options_.max_waiting) {
+      ++counters_.refused;
+      complete_later(loop_, std::move(waiting.done), make_error_code(errc::limit_exceeded));
+      return 0;
+    }
     waiting.number = ++last_waiting_;
     waiting_bytes_ += waiting.size();
     waiting_.push_back(std::move(waiting));
@@ -203,6 +208,9 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
   void flush(WriteDone&& done) {
     if (error_) return complete_later(loop_, std::move(done), error_);
     if (waiting_.empty()) return flush_now(std::move(done));
+    if (waiting_.size() >= options_.max_waiting && !closed_) {
+      return complete_later(loop_, std::move(done), make_error_code(errc::limit_exceeded));
+    }
     Waiting mark;
     mark.flushes = true;
     mark.done = std::move(done);

@@ -289,6 +289,30 @@ TEST_CASE("writes that wait for room are taken in order, piece by piece, and may
   CHECK(f.result(6) == std::error_code());
 }
 
+TEST_CASE("no more writes wait for room than are allowed") {
+  BufferedWriterOptions options = small_options();
+  options.max_waiting = 2;
+  Fixture f(options);
+  f.writer->attach(f.wire.send());
+  const std::string large = pattern(64 * kKiB);
+  CHECK(f.writer->write_when_room(std::as_bytes(std::span(large)), f.done(1)) == 0);
+  for (int number = 2; number <= 4; ++number) {
+    const auto waiting = f.writer->write_when_room(std::as_bytes(std::span(large)), f.done(number));
+    CHECK((waiting != 0) == (number <= 3));
+  }
+  f.writer->flush(f.done(5));
+  f.tick();
+  CHECK(f.result(4) == errc::limit_exceeded);
+  CHECK(f.result(5) == errc::limit_exceeded);
+  f.writer->close(f.done(6));  // an end is always taken
+  for (int i = 0; i < 10; ++i) {
+    f.wire.accept();
+    f.tick();
+  }
+  CHECK((f.wire.received == large + large + large));
+  for (const int number : {1, 2, 3, 6}) CHECK(f.result(number) == std::error_code());
+}
+
 TEST_CASE("when the connection fails, everything completes once, and the account is exact") {
   Fixture f(small_options());
   f.writer->attach(f.wire.send());

@@ -61,6 +61,7 @@ struct BufferedWriterOptions {
   /// Of all that was taken and is not acknowledged yet, the caller's memory too. A writer with nothing
   /// pending takes any write by reference.
   std::size_t max_pending_bytes = std::size_t{64} << 20;
+  std::size_t max_waiting = 1024;  ///< writes and flushes that wait for room; more are refused
   std::size_t high_watermark_bytes = std::size_t{32} << 20;  ///< pending bytes: writable() is false above it
   std::size_t low_watermark_bytes = std::size_t{16} << 20;   ///< and true again at or below it
   ChecksumKind checksum = ChecksumKind::none;                ///< of each chunk
@@ -108,7 +109,8 @@ class LINKSPAN_API BufferedWriter {
   std::error_code write(Chain&& bytes, WriteDone done = nullptr);
 
   /// The same, but what finds no room waits for it, in order; what is copied is taken piece by piece, so that
-  /// a pool of any size does. Returns a number for withdraw(); 0 if the write does not wait.
+  /// a pool of any size does. Beyond max_waiting it completes with errc::limit_exceeded. Returns a number for
+  /// withdraw(); 0 if the write does not wait.
   std::uint64_t write_when_room(std::span<const std::byte> bytes, WriteDone done);
   std::uint64_t write_when_room(Chain&& bytes, WriteDone done);
   /// True: nothing of that write was taken, and nothing will be; it completes with errc::cancelled.
