@@ -52,8 +52,8 @@ ECHO_SERVERS = SERVERS + COROUTINE_SERVERS + (
     Server(BUSY_SERVER, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), only=ONE),
     Server(BUSY_BOTH, "echo-linkspan", ("--transport=io_uring", "--busy-poll=100"), load=("--busy",),
            only=ONE),
-    Server(C_BUSY_SERVER, "echo-c-epoll", ("--busy-poll=100",), only=ONE),
-    Server(C_BUSY_BOTH, "echo-c-epoll", ("--busy-poll=100",), load=("--busy",), only=ONE),
+    Server(C_BUSY_SERVER, "echo-c-epoll", ("--busy-poll",), only=ONE, spins=True),
+    Server(C_BUSY_BOTH, "echo-c-epoll", ("--busy-poll",), load=("--busy",), only=ONE, spins=True),
 )
 ECHO_JOBS = (echo_job(**SIXTY_FOUR), echo_job(**PIPELINED), echo_job(**ONE)) + tuple(
     echo_job(bytes=size, connections=connections, pipeline=pipeline)

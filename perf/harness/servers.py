@@ -38,6 +38,7 @@ class Server:
     warm_up: float = 0  # seconds of load before it is measured: what compiles itself while it runs
     countable: bool = True  # callgrind can run it
     ledger: bool = False  # its client says what both sides have copied
+    spins: bool = False  # also when it has nothing to do: it is ended at once, to leave others their core
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +140,17 @@ class Servers:
         self.stack.close()
         self.running.clear()
 
+    def end(self, server, job):
+        self.running.pop(self.key(server, job)).close()
+
+    @staticmethod
+    def key(server, job):
+        return server.program, server.arguments, job.server, job.unix or server.unix, job.backend
+
     def find(self, server, job):
         """A running server, and whether it is a new one."""
+        key = self.key(server, job)
         is_unix = job.unix or server.unix
-        key = server.program, server.arguments, job.server, is_unix, job.backend
         if key in self.running:
             return self.running[key], False
         endpoint = "0"
@@ -268,6 +276,8 @@ def one_round(place, variants, jobs, quick):
             for server in variants:
                 if fits(server, job):
                     samples += samples_of(server, job, one_job(place, servers, server, job, quick))
+                    if server.spins:
+                        servers.end(server, job)
                 if job.server or job.backend:  # of no use to other jobs, and it may have a lot of memory
                     servers.close()
     return samples

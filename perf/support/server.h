@@ -63,8 +63,13 @@ static inline const char* server_option(int argc, char** argv, const char* name,
 }
 
 static inline int server_option_set(int argc, char** argv, const char* name) {
+  const size_t length = strlen(name);
   for (int i = 1; i < argc; ++i) {
-    if (strncmp(argv[i], "--", 2) == 0 && strcmp(argv[i] + 2, name) == 0) return 1;
+    if (strncmp(argv[i], "--", 2) != 0 || strncmp(argv[i] + 2, name, length) != 0) continue;
+    if (argv[i][2 + length] == '\0') return 1;
+    if (argv[i][2 + length] != '=') continue;
+    fprintf(stderr, "--%s takes no value\n", name);
+    exit(2);
   }
   return 0;
 }

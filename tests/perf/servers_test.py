@@ -209,6 +209,15 @@ class ServersTest(unittest.TestCase):
         self.assertEqual({row["variant"] for row in result["rows"]}, {"theirs"})
         self.assertIsNone(result["bounds"][0]["met"])
 
+    def test_a_server_that_spins_is_gone_before_the_next_is_measured(self):
+        place = servers.Place(self.build, network.Network(), network.cores())
+        spinner, job = Server("spinner", "one", spins=True), Job({"connections": 1}, ("echo",))
+        with mock.patch.object(servers.Running, "close", autospec=True, side_effect=servers.Running.close) as ended, \
+                mock.patch.object(servers, "one_job", lambda place, servers, server, job, quick:
+                                  [("ended", "1", ended.call_count if servers.find(server, job) else 0)]):
+            samples = servers.one_round(place, (spinner, Server("next", "two")), (job,), True)
+        self.assertEqual([sample["value"] for sample in samples], [0, 1])
+
     def test_a_server_that_is_not_complete_counts_as_not_built(self):
         needy = Server("needy", "one", needs=("classes",))
         self.assertEqual(servers.built(self.build, (needy,)), [])
