@@ -212,9 +212,10 @@ class ServersTest(unittest.TestCase):
     def test_a_server_that_spins_is_gone_before_the_next_is_measured(self):
         place = servers.Place(self.build, network.Network(), network.cores())
         spinner, job = Server("spinner", "one", spins=True), Job({"connections": 1}, ("echo",))
-        with mock.patch.object(servers.Running, "close", autospec=True, side_effect=servers.Running.close) as ended, \
-                mock.patch.object(servers, "one_job", lambda place, servers, server, job, quick:
-                                  [("ended", "1", ended.call_count if servers.find(server, job) else 0)]):
+        close = mock.patch.object(servers.Running, "close", autospec=True, side_effect=servers.Running.close)
+        with close as ended, mock.patch.object(
+                servers, "one_job", lambda place, servers, server, job, quick:
+                [("ended", "1", ended.call_count if servers.find(server, job) else 0)]):
             samples = servers.one_round(place, (spinner, Server("next", "two")), (job,), True)
         self.assertEqual([sample["value"] for sample in samples], [0, 1])
 
