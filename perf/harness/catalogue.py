@@ -5,6 +5,7 @@
 import dataclasses
 
 from . import block_catalogue as blocks
+from . import cache_catalogue as cache
 from . import server_catalogue as network
 from .bounds import Bound
 
@@ -96,6 +97,8 @@ BENCHMARKS = (
               "libuv", servers=network.SERVERS, jobs=network.IDLE_JOBS, bounds=network.IDLE_BOUNDS),
     Benchmark("proxy", "bytes and requests through a proxy, against haproxy",
               network.HAPROXY, servers=network.PROXIES, jobs=network.PROXY_JOBS, bounds=network.PROXY_BOUNDS),
+    Benchmark("cache", "gets and sets of 64 B to 1 MiB: linkspan-cached against redis-server and memcached",
+              cache.REDIS, servers=cache.SERVERS, jobs=cache.JOBS, bounds=cache.BOUNDS),
     Benchmark("timers", "a thousand and a million timers, started, moved and cancelled",
               "linkspan", ("linkspan", "Asio", "libuv", "libevent"),
               programs=("timers", "timers-asio", "timers-libuv", "timers-libevent")),

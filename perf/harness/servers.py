@@ -50,6 +50,7 @@ class Job:
     quick: bool = False
     counted: bool = False  # system calls and instructions, too
     ledger: bool = False  # what was copied, too, of servers that say it
+    times: int = 1  # as long as others: when few requests are done in that time
     backend: tuple = ()  # a program and its options, which servers that are proxies are told with --to
 
 
@@ -235,29 +236,41 @@ def idle_values(place, job, server):
     return [("private memory", "B/connection", (memory[1] - memory[0]) / more)]
 
 
-VALUES = {"echo": echo_values, "connect": connect_values, "stream": stream_values, "read": block_values,
-          "write": block_values, "fetch": fetch_values}
+def fill_values(place, job, server):
+    """What a server has more when it holds so many values."""
+    with contextlib.closing(Running(place.server([place.program(server.program), *server.arguments, "0"]))) \
+            as running:
+        before = private_bytes(running.pid)
+        values = job.params["values"]
+        run_load(place, job, (*server.load, f"--messages={values}"), running.endpoint)
+        return [("private memory", "B/value", (private_bytes(running.pid) - before) / values)]
+
+
+VALUES = {"echo": echo_values, "cache": echo_values, "connect": connect_values, "stream": stream_values,
+          "read": block_values, "write": block_values, "fetch": fetch_values}
 # Seconds that are measured, and those of load before.
 TIMES, QUICK_TIMES = (1, 0.3), (0.3, 0.1)
 BLOCK_KINDS, BLOCK_TIMES = ("read", "write", "fetch"), (0.5, 0.1)
 WARM_UP_BYTES = 2 << 28  # at least two blocks for everybody, so that clients are as warm as servers
 
 
-def timing(kind, quick):
+def timing(kind, quick, times=1):
     is_block = kind in BLOCK_KINDS
     seconds, warm_up = QUICK_TIMES if quick else BLOCK_TIMES if is_block else TIMES
     blocks = (f"--warm-up-bytes={WARM_UP_BYTES}",) if is_block else ()
-    return f"--seconds={seconds}", f"--warm-up={warm_up}", *blocks
+    return f"--seconds={seconds * times}", f"--warm-up={warm_up}", *blocks
 
 
 def one_job(place, servers, server, job, quick):
     kind = job.load[0]
     if kind == "idle":
         return idle_values(place, job, server)
+    if kind == "fill":
+        return fill_values(place, job, server)
     running, is_new = servers.find(server, job)
     if is_new and server.warm_up and not quick:
         run_load(place, job, (f"--seconds={server.warm_up}",), running.endpoint)
-    found = run_load(place, job, (*server.load, *timing(kind, quick), f"--server={running.pid}"),
+    found = run_load(place, job, (*server.load, *timing(kind, quick, job.times), f"--server={running.pid}"),
                      running.endpoint, server.client)
     if not found.get("requests", found.get("bytes")):
         raise measure.Failed(f"{server.name}: nothing came back ({job.params})")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// Requests that come back: each connection keeps `pipeline` messages in flight, sends another one for each
-// that has returned, and compares what comes with what it has sent.
+// Requests and their replies: each connection keeps `pipeline` messages in flight, sends another one for each
+// that was answered, and compares what comes with what has to. In an echo that is what was sent.
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -37,13 +37,14 @@ struct worker {
   struct histogram latencies;
 };
 
-static const char* pattern;
+static struct exchange exchange;
 
 static void flush(struct worker* worker, struct connection* connection) {
   while (connection->send_offset < connection->send_end) {
     const size_t size = connection->send_end - connection->send_offset;
     const ssize_t sent =
-        send(connection->socket, pattern + connection->send_offset % kPatternPeriod, size, MSG_NOSIGNAL);
+        send(connection->socket, exchange.requests + connection->send_offset % exchange.request_period, size,
+             MSG_NOSIGNAL);
     if (sent < 0 && errno == EAGAIN) break;
     require(sent > 0, "send");
     connection->send_offset += (uint64_t)sent;
@@ -62,10 +63,10 @@ static void start(struct worker* worker, struct connection* connection, uint64_t
     connection->to_start -= count;
   }
   for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t message = connection->send_end / options->bytes + i;
+    const uint64_t message = connection->send_end / exchange.request_bytes + i;
     connection->started_ns[message % (uint64_t)options->pipeline] = now;
   }
-  connection->send_end += count * options->bytes;
+  connection->send_end += count * exchange.request_bytes;
   flush(worker, connection);
 }
 
@@ -75,12 +76,13 @@ static void receive(struct worker* worker, struct connection* connection) {
   const ssize_t received = recv(connection->socket, buffer, sizeof(buffer), MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN) return;
   require(received > 0, "recv");
-  if (memcmp(buffer, pattern + connection->receive_offset % kPatternPeriod, (size_t)received) != 0) {
-    fprintf(stderr, "load: what came back differs from what was sent\n");
+  if (memcmp(buffer, exchange.replies + connection->receive_offset % exchange.reply_period,
+             (size_t)received) != 0) {
+    fprintf(stderr, "load: what came back is not what should\n");
     exit(1);
   }
   connection->receive_offset += (uint64_t)received;
-  const uint64_t completed = connection->receive_offset / options->bytes - connection->completed;
+  const uint64_t completed = connection->receive_offset / exchange.reply_bytes - connection->completed;
   if (completed == 0) return;
   const uint64_t now = now_ns();
   const int counts = options->messages != 0 || (now >= worker->begin_ns && now < worker->end_ns);
@@ -141,9 +143,16 @@ static void open_connections(struct worker* worker) {
 }
 
 int run_echo(const struct options* options) {
-  const int threads = options->threads < options->connections ? options->threads : options->connections;
   const size_t in_flight = (size_t)options->pipeline * options->bytes;
-  pattern = make_pattern(in_flight > kReceiveBytes ? in_flight : kReceiveBytes);
+  const char* pattern = make_pattern(in_flight > kReceiveBytes ? in_flight : kReceiveBytes);
+  const struct exchange echo = {pattern, options->bytes, kPatternPeriod,
+                                pattern, options->bytes, kPatternPeriod};
+  return run_exchange(options, &echo);
+}
+
+int run_exchange(const struct options* options, const struct exchange* what) {
+  const int threads = options->threads < options->connections ? options->threads : options->connections;
+  exchange = *what;
   struct worker* workers = calloc((size_t)threads, sizeof(*workers));
   require(workers != NULL, "calloc");
   for (int i = 0; i < threads; ++i) {

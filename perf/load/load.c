@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-//     load echo|stream|read|write|connect|idle [--name=value ...] ENDPOINT
+//     load echo|stream|read|write|connect|idle|cache|fill [--name=value ...] ENDPOINT
 //
 // prints a line of JSON with what it has measured; perf/harness/servers.py makes samples of it. The options
 // are the members of struct options.
@@ -139,7 +139,8 @@ static const char* value_of(const char* argument, const char* name) {
 
 static int usage(const char* problem) {
   fprintf(stderr,
-          "load: %s\nusage: load echo|stream|read|write|connect|idle [--name=value ...] PORT|unix:PATH\n",
+          "load: %s\nusage: load echo|stream|read|write|connect|idle|cache|fill [--name=value ...] "
+          "PORT|unix:PATH\n",
           problem);
   return 2;
 }
@@ -175,6 +176,12 @@ int main(int argc, char** argv) {
       options.server = atoi(text);
     } else if (value_of(argv[i], "source") != NULL) {
       // Of a block: its server knows.
+    } else if ((text = value_of(argv[i], "command")) != NULL) {
+      options.sets = strcmp(text, "set") == 0;
+    } else if ((text = value_of(argv[i], "keys")) != NULL) {
+      options.keys = (size_t)atoll(text);
+    } else if (strcmp(argv[i], "--memcached") == 0) {
+      options.memcached = 1;
     } else if (strcmp(argv[i], "--busy") == 0) {
       options.busy = 1;
     } else if (strcmp(argv[i], "--verify") == 0) {
@@ -199,5 +206,6 @@ int main(int argc, char** argv) {
   if (strcmp(argv[1], "write") == 0) return run_write(&options);
   if (strcmp(argv[1], "connect") == 0) return run_connect(&options);
   if (strcmp(argv[1], "idle") == 0) return run_idle(&options);
+  if (strcmp(argv[1], "cache") == 0 || strcmp(argv[1], "fill") == 0) return run_cache(&options);
   return usage(argv[1]);
 }

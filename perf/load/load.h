@@ -24,9 +24,25 @@ struct options {
   int busy;                // polls instead of sleeping
   int verify;              // stream: compares what comes; echo always does
   int summed;              // stream: reads every byte that comes
+  int sets;                // cache: sets values, instead of getting them
+  int memcached;           // cache: speaks memcached's protocol, instead of Redis's
+  size_t keys;             // cache; 0: as many as make a few MiB
 };
 
+// What goes to and fro: message m is `request_bytes` of the endless repetition of `requests`, and so is
+// its reply. Each buffer goes on behind its period, for as much as is in flight or received at a time.
+struct exchange {
+  const char* requests;
+  size_t request_bytes;
+  size_t request_period;  // bytes
+  const char* replies;
+  size_t reply_bytes;
+  size_t reply_period;
+};
+
+int run_exchange(const struct options* options, const struct exchange* exchange);
 int run_echo(const struct options* options);
+int run_cache(const struct options* options);
 int run_stream(const struct options* options);
 int run_write(const struct options* options);
 int run_connect(const struct options* options);

@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = os.environ.get("LINKSPAN_PERF_BUILD", "")
 
 sys.path.insert(0, str(ROOT / "perf"))
-from harness import (block_catalogue, bounds, catalogue, command, measure, network,  # noqa: E402
-                     server_catalogue, servers)
+from harness import (block_catalogue, bounds, cache_catalogue, catalogue, command, measure,  # noqa: E402
+                     network, server_catalogue, servers)
 from harness.bounds import Bound  # noqa: E402
 from harness.servers import Job, Server  # noqa: E402
 
@@ -303,6 +303,21 @@ class RealServersTest(unittest.TestCase):
                     self.assertGreater(servers.peak_memory(at.pid)[0][2], 0)
                     running.close()
                     self.assertNotEqual(at.process.returncode, -9)  # it had to be killed
+
+    def test_each_cache_answers_what_it_should(self):
+        place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
+        found, _ = servers.startable(place, servers.built(place.build, cache_catalogue.SERVERS),
+                                     cache_catalogue.JOBS)
+        self.assertTrue(found)
+        for server in found:
+            with self.subTest(server.name), servers.Servers(place) as running:
+                for job in cache_catalogue.JOBS:
+                    if job.quick:
+                        at, _ = running.find(server, job)
+                        result = servers.run_load(place, job, (*server.load, "--messages=100"), at.endpoint)
+                        self.assertEqual(result["requests"], 100, job.params)
+                running.close()
+                self.assertNotEqual(at.process.returncode, -9)  # it had to be killed
 
     def test_each_way_to_a_block_brings_the_right_bytes(self):
         place = servers.Place(pathlib.Path(BUILD), network.Network(), network.Cores())
