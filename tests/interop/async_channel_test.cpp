@@ -17,7 +17,7 @@
 
 #include "linkspan/interop/asio.hpp"
 #include "tests/channel/handlers.hpp"
-#include "tests/interop/loops.hpp"
+#include "tests/interop/pair.hpp"
 
 using namespace linkspan;
 using namespace linkspan::test;
@@ -40,13 +40,6 @@ Status add_lines(Channel& channel) {
   return channel.pipeline().append<Lines>();
 }
 
-ServerOptions listening(ChannelInitializer initializer = nullptr) {
-  ServerOptions options;
-  options.endpoint = Endpoint::parse("127.0.0.1:0").value_or_throw();
-  options.initializer = std::move(initializer);
-  return options;
-}
-
 asio::awaitable<void> echo(Bytes channel) {
   for (;;) {
     Chain data = co_await async_read(channel, use_awaitable);
@@ -61,24 +54,6 @@ asio::awaitable<void> echo_lines(Text channel) {
     co_await async_write(channel, "<" + line + ">", use_awaitable);
   }
 }
-
-// Two ends of a connection on one loop.
-template <class Message>
-struct Pair {
-  std::optional<AsyncAcceptor<Message>> acceptor;
-  AsyncChannel<Message> here;
-  AsyncChannel<Message> there;
-
-  explicit Pair(TestLoop& test, ChannelInitializer codecs = nullptr, InboxLimits limits = {}) {
-    acceptor.emplace(AsyncAcceptor<Message>::start(test.loop(), listening(codecs), limits).value_or_throw());
-    const AsyncClient<Message> client(test.loop(), codecs, {}, limits);
-    async_accept(*acceptor,
-                 [this](std::error_code, AsyncChannel<Message> channel) { there = std::move(channel); });
-    async_connect(client, acceptor->local_endpoint(),
-                  [this](std::error_code, AsyncChannel<Message> channel) { here = std::move(channel); });
-    REQUIRE(test.run_until([this] { return here && there; }));
-  }
-};
 
 template <class T>
 struct Got {
@@ -159,7 +134,7 @@ TEST_CASE("a thousand connections talk to coroutines, each with one of its own")
 
 TEST_CASE("bytes are read in exact numbers, up to a delimiter, and as they come") {
   on_every_loop([](TestLoop& test) {
-    Pair<Chain> pair(test);
+    PairOf<Chain> pair(test);
     std::vector<std::string> parts;
     bool done = false;
     co_spawn(LoopExecutor(test.loop()), read_in_parts(pair.here, parts), [&](std::exception_ptr failure) {
@@ -182,7 +157,7 @@ TEST_CASE("bytes are read in exact numbers, up to a delimiter, and as they come"
 
 TEST_CASE("a delimiter that is not within the limit is an error, and the bytes stay") {
   TestLoop test("epoll");
-  Pair<Chain> pair(test);
+  PairOf<Chain> pair(test);
   Got<Chain> got;
   pair.there.write(chain_of("0123456789"));
   async_read_until(pair.here, "\n", 10, got.record());
@@ -197,7 +172,7 @@ TEST_CASE("a reader that does not read holds its peer back, and loses nothing") 
   on_every_loop([](TestLoop& test) {
     InboxLimits limits;
     limits.max_bytes = 10'000;
-    Pair<Chain> pair(test, nullptr, limits);
+    PairOf<Chain> pair(test, nullptr, limits);
     constexpr std::size_t kSize = std::size_t{32} << 20;
     Done written;
     async_write(pair.there, chain_of(std::string(kSize, 'y')), written.record());
@@ -222,7 +197,7 @@ TEST_CASE("messages wait in order, up to the limit, and a decoder pauses") {
   on_every_loop([](TestLoop& test) {
     InboxLimits limits;
     limits.max_messages = 4;
-    Pair<std::string> pair(test, add_lines, limits);
+    PairOf<std::string> pair(test, add_lines, limits);
     for (int i = 0; i < 100; ++i) pair.there.write(std::to_string(i));
     test.settle();
     for (int i = 0; i < 100; ++i) {
@@ -237,7 +212,7 @@ TEST_CASE("messages wait in order, up to the limit, and a decoder pauses") {
 
 TEST_CASE("a second read at a time is refused, and the first goes on") {
   TestLoop test("epoll");
-  Pair<std::string> pair(test, add_lines);
+  PairOf<std::string> pair(test, add_lines);
   Got<std::string> first;
   Got<std::string> second;
   async_read(pair.here, first.record());
@@ -252,7 +227,7 @@ TEST_CASE("a second read at a time is refused, and the first goes on") {
 
 TEST_CASE("a read that ends early takes nothing: by timeout, stop token and signal") {
   on_every_loop([](TestLoop& test) {
-    Pair<std::string> pair(test, add_lines);
+    PairOf<std::string> pair(test, add_lines);
     Got<std::string> got;
     async_read(pair.here, 1ms, got.record());
     CHECK(test.run_until([&] { return got.completions == 1; }));
@@ -280,7 +255,7 @@ TEST_CASE("a read that ends early takes nothing: by timeout, stop token and sign
 
 TEST_CASE("operations take futures and deferred, also on other threads") {
   TestLoop test("auto");
-  Pair<std::string> pair(test, add_lines);
+  PairOf<std::string> pair(test, add_lines);
   std::string received;
   std::thread other([&] {
     async_write(pair.there, std::string("from afar"), asio::use_future).get();
@@ -305,7 +280,7 @@ TEST_CASE("operations take futures and deferred, also on other threads") {
 
 TEST_CASE("a channel that breaks in the middle completes what waits, once") {
   on_every_loop([](TestLoop& test) {
-    Pair<Chain> pair(test);
+    PairOf<Chain> pair(test);
     Got<Chain> read;
     Done write;
     Done flush;
@@ -341,7 +316,7 @@ TEST_CASE("a channel that breaks in the middle completes what waits, once") {
 
 TEST_CASE("a loop that stops in the middle completes what waits, once") {
   on_every_loop([](TestLoop& test) {
-    std::optional<Pair<Chain>> pair(std::in_place, test);
+    std::optional<PairOf<Chain>> pair(std::in_place, test);
     Got<Chain> read;
     Done write;
     Done close;
@@ -474,7 +449,7 @@ TEST_CASE("connections wait for async_accept up to a number, and further ones ar
 
 TEST_CASE("a channel drains through its handlers, and closes") {
   on_every_loop([](TestLoop& test) {
-    Pair<std::string> pair(test, add_lines);
+    PairOf<std::string> pair(test, add_lines);
     Done drained;
     async_drain(pair.here, 5s, drained.record());
     Got<std::string> got;

@@ -23,7 +23,7 @@
 #include "linkspan/channel/embedded_channel.hpp"
 #include "linkspan/interop/asio.hpp"
 #include "linkspan/loop/loop_group.hpp"
-#include "tests/interop/loops.hpp"
+#include "tests/interop/pair.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 using namespace linkspan;
@@ -49,12 +49,6 @@ bool exists(const std::string& path) {
 
 Status collecting(Channel& channel) {
   return channel.pipeline().append<Collector<Chain>>();
-}
-
-ServerOptions listening() {
-  ServerOptions options;
-  options.endpoint = Endpoint::parse("127.0.0.1:0").value_or_throw();
-  return options;
 }
 
 // Runs the loop until another thread, which waits for futures, is done.
@@ -165,24 +159,6 @@ TEST_CASE("a callback's client connects for each kind of token, also on other lo
   });
 }
 
-namespace {
-
-struct Pair {
-  AsyncAcceptor<Chain> acceptor;
-  Bytes here;
-  Bytes there;
-
-  explicit Pair(TestLoop& test)
-      : acceptor(AsyncAcceptor<Chain>::start(test.loop(), listening()).value_or_throw()) {
-    async_accept(acceptor, [this](std::error_code, Bytes channel) { there = std::move(channel); });
-    async_connect(AsyncClient<Chain>(test.loop()), acceptor.local_endpoint(),
-                  [this](std::error_code, Bytes channel) { here = std::move(channel); });
-    REQUIRE(test.run_until([this] { return here && there; }));
-  }
-};
-
-}  // namespace
-
 TEST_CASE("a write that ends early before it was begun is not sent, and its memory comes back at once") {
   on_every_loop([](TestLoop& test) {
     Pair pair(test);
@@ -246,14 +222,14 @@ asio::awaitable<void> wait_in(Places& places, int operation) {
   const Bytes& here = places.pair.here;
   const Client client(loop, collecting);
   const AsyncClient<Chain> async_client(loop);
-  const Endpoint to = places.pair.acceptor.local_endpoint();
+  const Endpoint to = places.pair.acceptor->local_endpoint();
   switch (operation) {
     case 0: co_await async_sleep(loop, 1h, use_awaitable); break;
     case 1: co_await async_resolve(loop, "here:1", as_tuple(use_awaitable)); break;
     case 2: co_await async_read_exactly(here, 1'000'000, use_awaitable); break;
     case 3: co_await async_write(here, chain_of(std::string(1'000'000, 'x')), use_awaitable); break;
     case 4: co_await async_flush(here, use_awaitable); break;
-    case 5: co_await async_accept(places.pair.acceptor, use_awaitable); break;
+    case 5: co_await async_accept(*places.pair.acceptor, use_awaitable); break;
     case 6: co_await async_connect(async_client, to, use_awaitable); break;
     case 7: (co_await async_connect(loop, client, to, use_awaitable)).abort(); break;
     case 8: co_await async_join(places.inner, use_awaitable); break;

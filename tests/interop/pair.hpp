@@ -6,6 +6,7 @@
 
 #include "tests/interop/loops.hpp"
 
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -13,25 +14,29 @@
 
 namespace linkspan::test {
 
-inline ServerOptions listening() {
+inline ServerOptions listening(ChannelInitializer initializer = nullptr) {
   ServerOptions options;
   options.endpoint = Endpoint::parse("127.0.0.1:0").value_or_throw();
+  options.initializer = std::move(initializer);
   return options;
 }
 
-struct Pair {
-  AsyncAcceptor<Chain> acceptor;
-  AsyncChannel<Chain> here;
-  AsyncChannel<Chain> there;
+template <class Message>
+struct PairOf {
+  std::optional<AsyncAcceptor<Message>> acceptor;
+  AsyncChannel<Message> here;
+  AsyncChannel<Message> there;
 
-  explicit Pair(TestLoop& test)
-      : acceptor(AsyncAcceptor<Chain>::start(test.loop(), listening()).value_or_throw()) {
-    async_accept(acceptor,
-                 [this](std::error_code, AsyncChannel<Chain> channel) { there = std::move(channel); });
-    async_connect(AsyncClient<Chain>(test.loop()), acceptor.local_endpoint(),
-                  [this](std::error_code, AsyncChannel<Chain> channel) { here = std::move(channel); });
+  explicit PairOf(TestLoop& test, ChannelInitializer codecs = nullptr, InboxLimits limits = {}) {
+    acceptor.emplace(AsyncAcceptor<Message>::start(test.loop(), listening(codecs), limits).value_or_throw());
+    const AsyncClient<Message> client(test.loop(), codecs, {}, limits);
+    async_accept(*acceptor,
+                 [this](std::error_code, AsyncChannel<Message> channel) { there = std::move(channel); });
+    async_connect(client, acceptor->local_endpoint(),
+                  [this](std::error_code, AsyncChannel<Message> channel) { here = std::move(channel); });
     REQUIRE(test.run_until([this] { return here && there; }));
   }
 };
+using Pair = PairOf<Chain>;
 
 }  // namespace linkspan::test

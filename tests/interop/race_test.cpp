@@ -28,7 +28,7 @@
 #include "linkspan/channel/embedded_channel.hpp"
 #include "linkspan/interop/asio.hpp"
 #include "linkspan/loop/large_memory.hpp"
-#include "tests/interop/loops.hpp"
+#include "tests/interop/pair.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/temporary_directory.hpp"
 
@@ -117,12 +117,6 @@ auto bound(const Early& early, Done done) {
   return asio::bind_cancellation_slot(early.slot, std::move(done));
 }
 
-ServerOptions listening() {
-  ServerOptions options;
-  options.endpoint = Endpoint::parse("127.0.0.1:0").value_or_throw();
-  return options;
-}
-
 // Connections to it need no ports.
 ServerOptions listening_on_unix() {
   static int number = 0;
@@ -133,20 +127,6 @@ ServerOptions listening_on_unix() {
   options.listen.backlog = 1024;
   return options;
 }
-
-struct Pair {
-  AsyncAcceptor<Chain> acceptor;
-  Bytes here;
-  Bytes there;
-
-  explicit Pair(TestLoop& test)
-      : acceptor(AsyncAcceptor<Chain>::start(test.loop(), listening()).value_or_throw()) {
-    async_accept(acceptor, [this](std::error_code, Bytes channel) { there = std::move(channel); });
-    async_connect(AsyncClient<Chain>(test.loop()), acceptor.local_endpoint(),
-                  [this](std::error_code, Bytes channel) { here = std::move(channel); });
-    REQUIRE(test.run_until([this] { return here && there; }));
-  }
-};
 
 std::string numbered(int number) {
   const std::string text = std::to_string(number);

@@ -65,7 +65,7 @@ struct Things {
   }
 
   [[nodiscard]] EventLoop& loop() const { return test.loop(); }
-  [[nodiscard]] Endpoint endpoint() const { return pair->acceptor.local_endpoint(); }
+  [[nodiscard]] Endpoint endpoint() const { return pair->acceptor->local_endpoint(); }
   void new_pair() {
     pair.reset();
     pair.emplace(test);
@@ -110,7 +110,7 @@ const std::tuple kOperations{
           things.new_pair();
           async_connect(things.async_client, things.endpoint(), [](std::error_code, AsyncChannel<Chain>) {});
         },
-        BEGIN(async_accept(things.pair->acceptor, REST))},
+        BEGIN(async_accept(*things.pair->acceptor, REST))},
     Row{"async_connect", new_pair, BEGIN(async_connect(things.async_client, things.endpoint(), REST))},
     Row{"async_connect, of a Client", new_pair,
         BEGIN(async_connect(things.loop(), things.client, things.endpoint(), REST))},
