@@ -5,7 +5,7 @@
 // library linkspan-compression. The handlers that use it are in compression_codec.hpp.
 // Not for: data that has no bound: a frame is compressed at once, and its bytes are in memory.
 // Cost: what the algorithm costs, on the thread that calls. In a virtual machine decompressing JSON took 1 ms
-// (zstd) to 3 ms (zlib) for each MiB that came out, and 4 to 15 ms where the memory was new to the process;
+// (zstd) to 3 ms (zlib) for each MiB that came out, and 4 to 15 ms the first time, with all that is new then;
 // compressing 3 ms with zstd and 20 with zlib at their usual levels.
 // So 64 MiB, the default of max_frame_bytes, may stop a loop for 100 ms and more: set what messages need.
 // Contexts are made on first use, reused, and on the heap, beyond any pool's budget: 0.3 MiB to compress with
