@@ -58,8 +58,8 @@ void Pages::write(std::size_t offset, const Chain& bytes) noexcept {
 }
 
 bool Pages::resize(std::size_t bytes) noexcept {
-  LINKSPAN_ASSERT(value_.holders() <= 1, "pages are resized by their only owner");
   detail::PagesValue& old = value();
+  LINKSPAN_ASSERT(value_.holders() == 1, "pages are resized by their only owner");
   PageSpace& space = *old.space;
   const std::size_t had = size_ / space.page_bytes();
   const std::size_t wanted = space.pages_for(bytes);

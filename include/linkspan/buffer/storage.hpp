@@ -115,9 +115,9 @@ class LINKSPAN_BUFFER_ABI StorageRef {
     return storage_ != nullptr && storage_->access_ == Storage::Access::writable &&
            storage_->references_.load(std::memory_order_acquire) == 1;
   }
-  /// References of that memory; 0 for none. Only a sole holder can rely on it.
+  /// References of that memory, which is there. Only a sole holder can rely on it.
   [[nodiscard]] std::uint32_t holders() const noexcept {
-    return storage_ != nullptr ? storage_->references_.load(std::memory_order_acquire) : 0;
+    return storage_->references_.load(std::memory_order_acquire);
   }
   /// Bytes of the memory in front of `data`, if they may be written to.
   [[nodiscard]] std::size_t headroom(const std::byte* data) const noexcept {
