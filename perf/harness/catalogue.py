@@ -21,6 +21,7 @@ class Benchmark:
     one_core: bool = True  # pinned to one core; False when threads have to run side by side
     rounds: int = 5
     bounds: tuple = ()
+    published: tuple = ()  # lines: what others have found for the same, to be read beside the table
     # Over the network instead: what each round asks of each server; variants and programs follow from it.
     servers: tuple = ()
     jobs: tuple = ()

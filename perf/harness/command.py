@@ -169,6 +169,8 @@ def show(result, benchmark, options):
     say()
     for line in rows.table(result["rows"]):
         say(line)
+    for line in benchmark.published:
+        say(f"published: {line}")
     for verdict in result["bounds"]:
         if verdict["met"] is not None or not options.only:
             say(bounds.line(verdict))
