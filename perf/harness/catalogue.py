@@ -57,6 +57,28 @@ STORE_BOUNDS = (
     Bound("linkspan", "operations", "at least", 8, "RocksDB", {"case": "read_only", "touched": "no"}),
 )
 
+MIB = 1 << 20
+BOUNCE, MEMCPY, REFERENCE = "4 KiB bounce", "single memcpy", "by reference"
+INTO_A_SOCKET = {"sink": "socket", "checksum": "no"}
+CHUNK_FRAMING_BOUNDS = tuple(
+    Bound(variant, "throughput", "at least", 1, to, INTO_A_SOCKET)
+    for variant, to in ((MEMCPY, BOUNCE), (REFERENCE, BOUNCE), (REFERENCE, MEMCPY)))
+CHUNK_FRAMING_PUBLISHED = (
+    "Apache Ozone HDDS-15592, no sink: single memcpy / 4 KiB bounce 1.04 to 1.28, mostly 1.09 to 1.17",
+)
+
+POOLED, ONE_AT_A_TIME, PIPELINED = "pooled", "borrowed, one at a time", "borrowed, pipelined"
+LONG_STREAM = {"sink": "TCP", "stream": 64 * MIB}
+LARGE_WRITE_BOUNDS = (
+    Bound(PIPELINED, "throughput", "at least", 1, POOLED, LONG_STREAM),
+    *(Bound(PIPELINED, "throughput", "at least", 1.5, ONE_AT_A_TIME,
+            {**LONG_STREAM, "latency": 2, "threads": threads}) for threads in (1, 2)),
+)
+LARGE_WRITE_PUBLISHED = (
+    "Apache Ozone HDDS-15550, no sink: by reference / pooled about 1.0 at 1 and 2 threads, 1.0 to 1.2 at 7,",
+    "1.1 to 1.7 at 14, up to 1.85 at 28",
+)
+
 BENCHMARKS = (
     Benchmark("chain", "queues of references: append, split, iterate, scatter, against other libraries",
               "linkspan", ("linkspan", "deque of strings", "libevent evbuffer", "absl Cord",
@@ -69,6 +91,12 @@ BENCHMARKS = (
     Benchmark("marshal", "protobuf messages with a data buffer, out and in: by reference and copied",
               "one copy", ("linkspan", "one copy", "two copies", "linkspan into an array"),
               bounds=MARSHAL_BOUNDS),
+    Benchmark("chunk-framing", "chunks of a stream into frames: bounced, copied once, by reference",
+              BOUNCE, (BOUNCE, MEMCPY, REFERENCE), one_core=False, bounds=CHUNK_FRAMING_BOUNDS,
+              published=CHUNK_FRAMING_PUBLISHED),
+    Benchmark("large-write", "streams of large writes: collected in a pool, and from the caller's memory",
+              POOLED, (POOLED, ONE_AT_A_TIME, PIPELINED, "copied first, pipelined"), one_core=False,
+              bounds=LARGE_WRITE_BOUNDS, published=LARGE_WRITE_PUBLISHED),
     Benchmark("pipeline", "what a message pays for 0 to 16 handlers on its way",
               "virtual calls", ("virtual calls", "linkspan", "linkspan, aside", "Netty"),
               programs=("pipeline", "pipeline-netty"), needs=("PipelineNetty.class",),
