@@ -14,8 +14,8 @@ constexpr std::size_t kHeapBytes = 16;
 
 // More hold it than entries.
 bool held_by_readers(const StorageRef& value) noexcept {
-  return value.holders() >
-         static_cast<const LargeValue&>(*value.get()).entries.load(std::memory_order_relaxed);
+  const auto* large = static_cast<const LargeValue*>(value.get());
+  return large != nullptr && value.holders() > large->entries.load(std::memory_order_relaxed);
 }
 
 }  // namespace
