@@ -175,6 +175,8 @@ class Producer {
 
   BufferedWriter& writer() { return writer_; }
   void start() { next(); }
+  /// Before the loop is stopped: one that ends completes writes at once.
+  void stop() { stopped_ = true; }
   [[nodiscard]] std::uint64_t acknowledged() const { return writer_.acknowledged_bytes(); }
   /// So many writes of the stream have been acknowledged.
   void acknowledge(std::size_t writes) {
@@ -198,8 +200,8 @@ class Producer {
       at_ += size;
       in_flight_ += size;
       WriteDone done = [this, size](std::error_code error) {
-        if (error && error != errc::cancelled) fail("a write has failed");
-        if (error) return;
+        if (stopped_) return;
+        if (error) fail("a write has failed");
         in_flight_ -= size;
         blocked_ = false;
         next();
@@ -217,7 +219,8 @@ class Producer {
     blocked_ = true;
     at_ = 0;
     writer_.flush([this](std::error_code error) {
-      if (error) return;
+      if (stopped_) return;
+      if (error) fail("a flush has failed");
       blocked_ = false;
       next();
     });
@@ -230,6 +233,7 @@ class Producer {
   std::size_t number_ = 0;
   std::size_t in_flight_ = 0;
   bool blocked_ = false;
+  bool stopped_ = false;
   std::uint64_t acknowledged_ = 0;
   std::size_t acknowledged_at_ = 0;
   BufferedWriter writer_;
@@ -293,6 +297,7 @@ double measure(const Row& row, Variant variant, Duration time) {
       while (!go) loop->run_once(step);
       producer.start();
       while (!over) loop->run_once(step);
+      producer.stop();
       bytes += producer.acknowledged();
       loop->stop();
       loop->run();
