@@ -188,6 +188,21 @@ Result<std::unique_ptr<StoredBlock>> BlockStore::get(const std::string& name, bo
   return StoredBlock::open(std::move(file).value(), with_checksum);
 }
 
+Result<std::vector<std::string>> BlockStore::list(const std::string& after, std::size_t most, bool& more) {
+  auto entries = environment_.files.list_directory(directory_, ListOptions(kFilesMost));
+  if (!entries) return entries.error();
+  more = false;
+  std::vector<std::string> names;
+  for (auto& [name, kind] : entries.value()) {  // sorted
+    // What begins with a '.' is no block: the lock, and what is being written.
+    if (kind != FileKind::file || name.starts_with('.') || name <= after) continue;
+    more = names.size() == most;
+    if (more) break;
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
 Status BlockStore::remove(const std::string& name) {
   if (Status valid = check_name(name); !valid) return valid;
   if (Status removed = environment_.files.remove(path_of(name)); !removed) return removed;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "linkspan/base/result.hpp"
 #include "linkspan/buffer/chain.hpp"
@@ -74,6 +75,9 @@ class BlockStore {
   Result<std::unique_ptr<PendingBlock>> begin_put(const std::string& name, bool with_checksum);
   Result<std::unique_ptr<StoredBlock>> get(const std::string& name, bool with_checksum);
   Status remove(const std::string& name);
+  /// The first `most` names behind `after`, in the order of their bytes; `more` says whether there are
+  /// others.
+  Result<std::vector<std::string>> list(const std::string& after, std::size_t most, bool& more);
 
  private:
   BlockStore(const Environment& environment, std::string directory, std::unique_ptr<File> lock);

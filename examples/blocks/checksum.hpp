@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Linkspan authors
 //
-// The checksum of blocks: CRC-32 as in RFC 1952, by zlib, slice by slice.
+// The checksum of blocks: CRC-32 as in RFC 1952, slice by slice.
 #pragma once
-
-#include <zlib.h>
 
 #include <cstdint>
 
-#include "linkspan/buffer/chain.hpp"
+#include "linkspan/buffer/checksum.hpp"
 
 namespace linkspan::blocks {
 
 /// `checksum` is that of what came before; 0 at the beginning.
 inline std::uint32_t crc32_update(std::uint32_t checksum, const Slice& slice) {
-  return static_cast<std::uint32_t>(
-      ::crc32_z(checksum, reinterpret_cast<const unsigned char*>(slice.data()), slice.size()));
+  return crc32(slice.bytes(), checksum);
 }
 
 inline std::uint32_t crc32_update(std::uint32_t checksum, const Chain& chain) {
-  for (const Slice& slice : chain) checksum = crc32_update(checksum, slice);
-  return checksum;
+  return linkspan::checksum(ChecksumKind::crc32, chain, checksum);
 }
 
 }  // namespace linkspan::blocks

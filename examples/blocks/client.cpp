@@ -2,8 +2,10 @@
 // Copyright The Linkspan authors
 #include "client.hpp"
 
+#include <deque>
 #include <utility>
 
+#include "limits.hpp"
 #include "linkspan/channel/client.hpp"
 #include "linkspan/transport/transport.hpp"
 #include "operations.hpp"
@@ -34,21 +36,58 @@ Result<std::unique_ptr<BlockClient>> BlockClient::create(BlockClientOptions opti
                                                       std::move(files).value(), std::move(loops).value()));
 }
 
-// A connection for one operation; waits for its result.
+// A connection for one operation.
 template <class Operation, class... Arguments>
-Result<typename Operation::Value> BlockClient::run(const Arguments&... arguments) {
+std::shared_ptr<Outcome<typename Operation::Value>> BlockClient::start(const Arguments&... arguments) {
   using Value = typename Operation::Value;
-  Result<Pipes<Reply, Request>> pipes = Pipes<Reply, Request>::create();
-  if (!pipes) return pipes.error();
-  const OperationContext context{options_, *files_};
   auto outcome = std::make_shared<Outcome<Value>>();
+  Result<Pipes<Reply, Request>> pipes = Pipes<Reply, Request>::create();
+  if (!pipes) {
+    outcome->set(pipes.error());
+    return outcome;
+  }
+  const OperationContext context{options_, *files_};
   const Client client(*loops_, [context, outcome, pipes = pipes.value(), arguments...](Channel& channel) {
     return pipes.fill(channel, std::make_unique<Operation>(context, outcome, arguments...));
   });
   client.connect(endpoints_, [outcome, address = options_.address](std::error_code error) {
     if (error) outcome->set(Error(error, "connecting to " + address + ": " + error.message()));
   });
-  return outcome->wait();
+  return outcome;
+}
+
+template <class Operation, class... Arguments>
+Result<typename Operation::Value> BlockClient::run(const Arguments&... arguments) {
+  return start<Operation>(arguments...)->wait();
+}
+
+template <class Start>
+std::vector<Result<Transfer>> BlockClient::run_all(const std::vector<Item>& items, const Start& start) {
+  std::vector<Result<Transfer>> results;
+  std::deque<std::shared_ptr<Outcome<Transfer>>> running;
+  for (const Item& item : items) {
+    if (running.size() == kOperationsAtOnce) {
+      results.push_back(running.front()->wait());
+      running.pop_front();
+    }
+    running.push_back(start(item));
+  }
+  for (const auto& outcome : running) results.push_back(outcome->wait());
+  return results;
+}
+
+std::vector<Result<Transfer>> BlockClient::put_all(const std::vector<Item>& items) {
+  return run_all(items, [this](const Item& item) { return start<PutOperation>(item.path, item.name); });
+}
+
+std::vector<Result<Transfer>> BlockClient::get_all(const std::vector<Item>& items) {
+  return run_all(items, [this](const Item& item) {
+    return start<GetOperation>(item.name, std::optional<std::string>(item.path));
+  });
+}
+
+Result<std::vector<std::string>> BlockClient::list() {
+  return run<ListOperation>();
 }
 
 Result<Transfer> BlockClient::put(const std::string& path, const std::string& name) {

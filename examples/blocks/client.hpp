@@ -41,6 +41,9 @@ struct Transfer {
   }
 };
 
+template <class T>
+class Outcome;
+
 class BlockClient {
  public:
   /// Finds the address and starts the threads; connects for each operation.
@@ -51,6 +54,18 @@ class BlockClient {
   /// bytes are checked and dropped.
   Result<Transfer> get(const std::string& name, const std::optional<std::string>& path);
   Status remove(const std::string& name);
+  /// In the order of their bytes.
+  Result<std::vector<std::string>> list();
+
+  /// A file, and the name of its block.
+  struct Item {
+    std::string path;
+    std::string name;
+  };
+  /// At most kOperationsAtOnce at a time, each on a connection of its own; results in the order of the items.
+  std::vector<Result<Transfer>> put_all(const std::vector<Item>& items);
+  std::vector<Result<Transfer>> get_all(const std::vector<Item>& items);
+
   /// What the server has copied since it started.
   Result<ServerCopyCounts> server_copy_counts();
 
@@ -59,7 +74,11 @@ class BlockClient {
               std::unique_ptr<LoopGroup> loops);
 
   template <class Operation, class... Arguments>
+  std::shared_ptr<Outcome<typename Operation::Value>> start(const Arguments&... arguments);
+  template <class Operation, class... Arguments>
   Result<typename Operation::Value> run(const Arguments&... arguments);
+  template <class Start>
+  static std::vector<Result<Transfer>> run_all(const std::vector<Item>& items, const Start& start);
 
   BlockClientOptions options_;
   std::vector<Endpoint> endpoints_;

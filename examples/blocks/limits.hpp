@@ -21,6 +21,12 @@ inline constexpr std::size_t kFileWindowBytes = std::size_t{8} << 20;
 /// The file thread reports what it has written in pieces of this size: each report wakes a loop.
 inline constexpr std::size_t kReportBytes = kFileWindowBytes / 4;
 
+/// Names in one reply to a list; with names of 200 bytes far below a frame.
+inline constexpr std::size_t kNamesMost = 1000;
+
+/// Blocks that a client moves at once.
+inline constexpr std::size_t kOperationsAtOnce = 8;
+
 /// How long what runs may go on after SIGINT or SIGTERM.
 inline constexpr Duration kStopDeadline = std::chrono::seconds(10);
 

@@ -37,6 +37,7 @@ struct CommandLine {
   bool verbose = false;
   std::string file;
   std::string name;
+  std::vector<std::string> names;
   unsigned rounds = 5;
   bool row = false;
 };
@@ -109,6 +110,49 @@ int get(const CommandLine& line) {
   if (!client) return fail(client.error());
   const std::string file = line.file.empty() ? line.name : line.file;
   return report("get", line.name, client.value()->get(line.name, file));
+}
+
+// Several at once: a line for each, and 1 if any has failed.
+int report_all(const char* action, const std::vector<BlockClient::Item>& items,
+               const std::vector<Result<Transfer>>& results) {
+  int status = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) status |= report(action, items[i].name, results[i]);
+  return status;
+}
+
+int put_all(const CommandLine& line) {
+  auto client = connect(line);
+  if (!client) return fail(client.error());
+  std::vector<BlockClient::Item> items;
+  for (const std::string& file : line.names) items.push_back({file, file_name(file)});
+  return report_all("put", items, client.value()->put_all(items));
+}
+
+int get_all(const CommandLine& line) {
+  auto client = connect(line);
+  if (!client) return fail(client.error());
+  std::vector<BlockClient::Item> items;
+  for (const std::string& name : line.names) items.push_back({line.file + "/" + name, name});
+  return report_all("get", items, client.value()->get_all(items));
+}
+
+int list(const CommandLine& line) {
+  auto client = connect(line);
+  if (!client) return fail(client.error());
+  auto names = client.value()->list();
+  if (!names) return fail(names.error());
+  for (const std::string& name : names.value()) fmt::print("{}\n", name);
+  return 0;
+}
+
+int remove(const CommandLine& line) {
+  auto client = connect(line);
+  if (!client) return fail(client.error());
+  int status = 0;
+  for (const std::string& name : line.names) {
+    if (Status removed = client.value()->remove(name); !removed) status = fail(removed.error());
+  }
+  return status;
 }
 
 double median(std::vector<double> values) {
@@ -243,6 +287,14 @@ int main(int argc, char** argv) {
   auto* get_command = app.add_subcommand("get", "Fetches a block into a file");
   get_command->add_option("NAME", line.name)->required();
   get_command->add_option("FILE", line.file, "called as the block by default");
+  auto* put_all_command = app.add_subcommand("put-all", "Stores files under their own names, 8 at a time");
+  put_all_command->add_option("FILES", line.names)->required();
+  auto* get_all_command = app.add_subcommand("get-all", "Fetches blocks into a directory, 8 at a time");
+  get_all_command->add_option("DIRECTORY", line.file)->required();
+  get_all_command->add_option("NAMES", line.names)->required();
+  auto* list_command = app.add_subcommand("list", "Prints the names of all blocks");
+  auto* remove_command = app.add_subcommand("remove", "Removes blocks");
+  remove_command->add_option("NAMES", line.names)->required();
   auto* bench_command = app.add_subcommand("bench", "Puts a file and gets it back, several times");
   bench_command->add_option("FILE", line.file, "64 MiB of random bytes by default");
   bench_command->add_option("NAME", line.name, "removed afterwards; bench-FILE by default");
@@ -260,6 +312,10 @@ int main(int argc, char** argv) {
   if (serve_command->parsed()) return serve(line);
   if (put_command->parsed()) return put(line);
   if (get_command->parsed()) return get(line);
+  if (put_all_command->parsed()) return put_all(line);
+  if (get_all_command->parsed()) return get_all(line);
+  if (list_command->parsed()) return list(line);
+  if (remove_command->parsed()) return remove(line);
   return bench(line);
 }
 

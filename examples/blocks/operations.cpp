@@ -24,6 +24,10 @@ void PutOperation::start() {
   begin.mutable_begin_put()->set_name(name_);
   begin.mutable_begin_put()->set_without_checksum(!context_.options.checksum);
   send(std::move(begin));
+  BufferedWriterOptions options;
+  options.chunk_bytes = context_.options.chunk_bytes;
+  writer_.emplace(channel().loop(), options);
+  writer_->attach([this](Chunk&& chunk, WriteDone done) { send_chunk(std::move(chunk), std::move(done)); });
   context_.files.run([this, self = self_, source = source_, path = path_] {
     auto file = system_file_access().open(path, OpenMode::read);
     Result<std::uint64_t> size = file ? file.value()->size() : Result<std::uint64_t>(file.error());
@@ -38,6 +42,7 @@ void PutOperation::start() {
 void PutOperation::file_opened(std::uint64_t size_bytes) {
   size_bytes_ = size_bytes;
   read_chunks();
+  if (size_bytes == 0) end_of_file();
 }
 
 void PutOperation::read_chunks() {
@@ -70,18 +75,35 @@ void PutOperation::read_chunks() {
           }));
         });
   }
-  if (in_flight_bytes_ == 0) send_finish();
 }
 
 void PutOperation::chunk_read(Slice&& bytes) {
-  const std::size_t size = bytes.size();
+  read_bytes_ += bytes.size();
+  if (const std::error_code error = writer_->write(Chain(std::move(bytes)))) {
+    return finish(Error(error, "writing: " + error.message()));
+  }
+  if (read_bytes_ == size_bytes_) end_of_file();
+}
+
+void PutOperation::send_chunk(Chunk&& chunk, WriteDone done) {
+  const std::size_t size = chunk.size_bytes();
   Request message;
   message.mutable_put_chunk();
-  send(std::move(message), Chain(std::move(bytes)), [this, size](std::error_code error) {
-    if (error) return;  // on_inactive follows
-    progress();
-    in_flight_bytes_ -= size;
-    read_chunks();
+  send(std::move(message), std::move(chunk.bytes),
+       [this, size, done = std::move(done)](std::error_code error) mutable {
+         done(error);
+         if (error) return;  // on_inactive follows
+         progress();
+         in_flight_bytes_ -= size;
+         read_chunks();
+       });
+}
+
+void PutOperation::end_of_file() {
+  writer_->close([this, self = self_](std::error_code error) {
+    // The writer's completions come also when this operation is gone.
+    if (error || self.here() == nullptr || finished()) return;
+    send_finish();
   });
 }
 

@@ -13,10 +13,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "blocks.pb.h"
 #include "client.hpp"
 #include "file_thread.hpp"
+#include "linkspan/channel/buffered_writer.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/loop/files.hpp"
 #include "linkspan/loop/timer.hpp"
@@ -126,7 +128,8 @@ class Operation : public Service<Envelope<Reply>, Envelope<Request>> {
   std::optional<Result<T>> result_;
 };
 
-/// Reads a file on the file thread, ahead of the network by a window, and sends it.
+/// Reads a file on the file thread, ahead of the network by a window, and writes it to a BufferedWriter,
+/// which refers to what was read.
 class PutOperation final : public Operation<Transfer> {
  public:
   PutOperation(const OperationContext& context, std::shared_ptr<Outcome<Transfer>> outcome, std::string path,
@@ -146,6 +149,8 @@ class PutOperation final : public Operation<Transfer> {
   void file_opened(std::uint64_t size_bytes);
   void read_chunks();
   void chunk_read(Slice&& bytes);
+  void send_chunk(Chunk&& chunk, WriteDone done);
+  void end_of_file();
   void send_finish();
 
   std::string path_;
@@ -154,7 +159,9 @@ class PutOperation final : public Operation<Transfer> {
   std::uint64_t size_bytes_ = 0;
   std::uint64_t next_offset_ = 0;
   std::uint64_t in_flight_bytes_ = 0;  // asked for and not yet taken by the kernel
+  std::uint64_t read_bytes_ = 0;
   std::optional<std::uint32_t> crc32_;
+  std::optional<BufferedWriter> writer_;
 };
 
 /// Writes what arrives to a file on the file thread, or only checks it.
@@ -217,6 +224,30 @@ class RemoveOperation final : public Operation<std::monostate> {
   }
 
   std::string name_;
+};
+
+/// All names, reply by reply.
+class ListOperation final : public Operation<std::vector<std::string>> {
+ public:
+  using Operation::Operation;
+
+ private:
+  void start() override { ask(""); }
+  void take(Envelope<Reply>&& reply) override {
+    if (!reply.message.has_names()) return unexpected();
+    const Names& names = reply.message.names();
+    names_.insert(names_.end(), names.name().begin(), names.name().end());
+    if (!names.more()) return finish(std::move(names_));
+    if (names.name_size() == 0) return unexpected();
+    ask(names_.back());
+  }
+  void ask(const std::string& after) {
+    Request request;
+    request.mutable_list()->set_after(after);
+    send(std::move(request));
+  }
+
+  std::vector<std::string> names_;
 };
 
 class CopyCountsOperation final : public Operation<ServerCopyCounts> {

@@ -24,6 +24,7 @@ void Session::on_read(Envelope<Request>&& request) {
     case Request::kBeginPut: return begin_put(message.begin_put());
     case Request::kGet: return begin_get(message.get());
     case Request::kRemove: return remove(message.remove());
+    case Request::kList: return list(message.list());
     case Request::kGetCopyCounts: return send_copy_counts();
     default: return refuse("a request that cannot stand here, or that this server does not know");
   }
@@ -190,6 +191,25 @@ void Session::remove(const Remove& request) {
         reply(std::move(done));
       } else {
         reply_failure(removed.error());
+      }
+      operation_done();
+    }));
+  });
+}
+
+void Session::list(const List& request) {
+  busy_ = true;
+  context_.files.run([this, self = self_, &store = context_.store, after = request.after()] {
+    bool more = false;
+    auto names = store.list(after, kNamesMost, more);
+    static_cast<void>(self.post([this, names = std::move(names), more](Channel&) {
+      if (names) {
+        Reply found;
+        found.mutable_names()->set_more(more);
+        for (const std::string& name : names.value()) found.mutable_names()->add_name(name);
+        reply(std::move(found));
+      } else {
+        reply_failure(names.error());
       }
       operation_done();
     }));

@@ -70,6 +70,7 @@ class Session final : public Service<Envelope<Request>, Envelope<Reply>> {
   void prepare_chunks();
   void chunk_prepared(Slice&& bytes);
   void remove(const Remove& request);
+  void list(const List& request);
   void send_copy_counts();
 
   void reply(Reply&& message) { write({std::move(message)}); }

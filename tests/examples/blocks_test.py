@@ -249,6 +249,40 @@ class BlocksTest(unittest.TestCase):
             self.fails(server.client("get", "block", fetched), "checksum")
             self.assertEqual(os.listdir(self.folder), ["file"])
 
+    def test_several_blocks_are_put_and_got_at_once_listed_and_removed(self):
+        files = []
+        for number in range(20):
+            path = os.path.join(self.folder, f"several-{number:02}")
+            with open(path, "wb") as file:
+                file.write(os.urandom(number * 70_001))
+            files.append(path)
+        names = [os.path.basename(path) for path in files]
+        for transport in transports():
+            with self.subTest(transport=transport), Server(transport) as server:
+                self.succeeds(server.client("put-all", *files))
+                self.assertEqual(self.succeeds(server.client("list")).split(), names)
+                fetched = os.path.join(self.folder, f"fetched-{transport}")
+                os.mkdir(fetched)
+                self.succeeds(server.client("get-all", fetched, *names))
+                for path, name in zip(files, names):
+                    self.assertEqual(self.content(os.path.join(fetched, name)), self.content(path))
+                self.fails(server.client("get-all", fetched, "missing", names[0]), "missing")
+                self.succeeds(server.client("remove", *names[1:]))
+                self.fails(server.client("remove", names[1]), "server says")
+                self.assertEqual(self.succeeds(server.client("list")).split(), names[:1])
+
+    def test_a_list_is_as_long_as_it_has_to_be_and_leaves_out_what_is_no_block(self):
+        with Server() as server:
+            self.assertEqual(self.succeeds(server.client("list")), "")
+            names = sorted(f"block {number}" for number in range(2500))
+            for name in names:
+                with open(os.path.join(server.directory, name), "wb"):
+                    pass
+            with server.connect() as connection:
+                connection.sendall(harness.begin_put("unfinished") + harness.put_chunk(b"x"))
+                harness.until(lambda: any(".tmp-" in name for name in server.stored()), "the put has begun")
+                self.assertEqual(self.succeeds(server.client("list")).splitlines(), names)
+
     # --- faults ------------------------------------------------------------------------------------
 
     def test_a_client_that_vanishes_in_the_middle_of_a_put_leaves_nothing(self):
