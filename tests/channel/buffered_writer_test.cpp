@@ -110,7 +110,32 @@ BufferedWriterOptions small_options() {
   return options;
 }
 
+template <class Bytes>
+concept Writable = requires(BufferedWriter& writer, Bytes&& bytes) {
+  writer.write(std::forward<Bytes>(bytes));
+};
+template <class Bytes>
+concept WritableWhenRoom = requires(BufferedWriter& writer, Bytes&& bytes, WriteDone done) {
+  writer.write_when_room(std::forward<Bytes>(bytes), std::move(done));
+};
+
 }  // namespace
+
+TEST_CASE("memory that is gone when the call returns cannot be written") {
+  using Bytes = std::vector<std::byte>;
+  CHECK_FALSE(Writable<std::string>);
+  CHECK_FALSE(Writable<Bytes>);
+  CHECK_FALSE(WritableWhenRoom<Bytes>);
+  CHECK(Writable<std::string&>);
+  CHECK(Writable<const std::string&>);
+  CHECK(Writable<std::string_view>);
+  CHECK(Writable<const char(&)[4]>);
+  CHECK(Writable<Bytes&>);
+  CHECK(Writable<std::span<const std::byte>>);
+  CHECK(Writable<Chain>);
+  CHECK(WritableWhenRoom<Bytes&>);
+  CHECK(WritableWhenRoom<Chain>);
+}
 
 TEST_CASE("small writes are collected to chunks, large ones are referenced, and bytes keep their order") {
   Fixture f(small_options());
@@ -203,8 +228,9 @@ TEST_CASE("a pool that is full refuses, never grows, and says when there is room
   f.writer->on_writable_changed([&](bool writable) { told.push_back(writable); });
   std::size_t taken = 0;
   std::error_code refusal;
+  const std::string small = pattern(1000);
   while (!refusal) {
-    refusal = f.writer->write(pattern(1000), f.done(1));
+    refusal = f.writer->write(small, f.done(1));
     if (!refusal) taken += 1000;
     REQUIRE(taken <= 16 * kKiB);
   }
@@ -220,7 +246,7 @@ TEST_CASE("a pool that is full refuses, never grows, and says when there is room
   f.tick();
   CHECK(f.wire.received.size() == taken);
   CHECK(told == std::vector{false, true});
-  CHECK_FALSE(f.writer->write(pattern(1000)));
+  CHECK_FALSE(f.writer->write(small));
   CHECK(f.writer->counters().refused == 1);
 }
 
@@ -229,12 +255,13 @@ TEST_CASE("a write that the pool can never hold is refused whatever is pending, 
   options.reference_threshold_bytes = BufferedWriterOptions::kNever;
   Fixture f(options);
   f.writer->attach(f.wire.send());
-  CHECK(f.writer->write(pattern(16 * kKiB + 1), f.done(1)) == errc::limit_exceeded);
+  const std::string large = pattern(16 * kKiB + 1);
+  CHECK(f.writer->write(large, f.done(1)) == errc::limit_exceeded);
   f.tick();
   CHECK(f.result(1) == errc::limit_exceeded);
   CHECK(f.writer->taken_bytes() == 0);
   CHECK(f.writer->writable());
-  CHECK_FALSE(f.writer->write(pattern(16 * kKiB)));
+  CHECK_FALSE(f.writer->write(std::string_view(large).substr(1)));
 }
 
 TEST_CASE("referenced bytes count: towards the watermarks and the bound of what is pending") {
@@ -316,8 +343,8 @@ TEST_CASE("no more writes wait for room than are allowed") {
 TEST_CASE("when the connection fails, everything completes once, and the account is exact") {
   Fixture f(small_options());
   f.writer->attach(f.wire.send());
-  const std::string large = pattern(9000);
-  CHECK_FALSE(f.writer->write(pattern(500)));
+  const std::string small = pattern(500), large = pattern(9000);
+  CHECK_FALSE(f.writer->write(small));
   CHECK_FALSE(f.writer->write(large, f.done(1)));
   CHECK_FALSE(f.writer->write(large, f.done(2)));
   f.writer->flush(f.done(3));

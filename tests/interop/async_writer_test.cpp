@@ -97,8 +97,9 @@ TEST_CASE("a write of owned bytes that ends early is withdrawn, a flush that doe
     Sent sent;
     BufferedWriter writer(test.loop(), small_options());
     writer.attach(sent.send());
-    CHECK_FALSE(writer.write(std::string(4000, 'a')));
-    CHECK(writer.write(std::string(200, 'b')) == errc::pool_exhausted);
+    const std::string taken(4000, 'a'), refused(200, 'b');
+    CHECK_FALSE(writer.write(taken));
+    CHECK(writer.write(refused) == errc::pool_exhausted);
     std::vector<std::error_code> results;
     const auto record = [&](std::error_code error) { results.push_back(error); };
     std::string first(100, 'c');
@@ -113,7 +114,7 @@ TEST_CASE("a write of owned bytes that ends early is withdrawn, a flush that doe
       return results.size() == 3 && sent.bytes.size() == 4100;
     }));
     CHECK_FALSE(results[2]);
-    CHECK((sent.bytes == std::string(4000, 'a') + first));
+    CHECK((sent.bytes == taken + first));
     test.stop();
   });
 }

@@ -23,9 +23,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 
 #include "linkspan/base/error.hpp"
 #include "linkspan/buffer/chunk.hpp"
@@ -43,6 +45,11 @@ using ChunkSend = unique_function<void(Chunk&& chunk, WriteDone done)>;
 [[nodiscard]] LINKSPAN_API ChunkSend send_bytes_to(ChannelRef channel);
 /// For a pipeline whose last handler takes Chunk, such as ChunkCodec; likewise.
 [[nodiscard]] LINKSPAN_API ChunkSend send_chunks_to(ChannelRef channel);
+
+/// Memory that is gone when the call returns, as that of a std::string that nobody keeps.
+template <class T>
+concept TemporaryMemory =
+    !std::is_lvalue_reference_v<T> && std::ranges::contiguous_range<T> && !std::ranges::borrowed_range<T>;
 
 enum class AcknowledgedBy {
   kernel,  ///< a chunk is done when the kernel has accepted it; it may still get lost
@@ -104,6 +111,8 @@ class LINKSPAN_API BufferedWriter {
   std::error_code write(std::string_view text, WriteDone done = nullptr) {
     return write(std::as_bytes(std::span(text)), std::move(done));
   }
+  template <TemporaryMemory Memory>
+  std::error_code write(Memory&& memory, WriteDone done = nullptr) = delete;
   /// Bytes that have an owner: slices of kReferenceThreshold bytes and more are referenced, unless nothing
   /// is. `done` says soon whether they were taken. Does not end a chunk.
   std::error_code write(Chain&& bytes, WriteDone done = nullptr);
@@ -113,6 +122,8 @@ class LINKSPAN_API BufferedWriter {
   /// withdraw(); 0 if the write does not wait.
   std::uint64_t write_when_room(std::span<const std::byte> bytes, WriteDone done);
   std::uint64_t write_when_room(Chain&& bytes, WriteDone done);
+  template <TemporaryMemory Memory>
+  std::uint64_t write_when_room(Memory&& memory, WriteDone done) = delete;
   /// True: nothing of that write was taken, and nothing will be; it completes with errc::cancelled.
   bool withdraw(std::uint64_t waiting);
 
