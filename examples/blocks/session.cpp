@@ -38,7 +38,7 @@ void Session::on_read(Envelope<Request>&& request) {
 void Session::begin_put(const BeginPut& request) {
   busy_ = true;
   name_ = request.name();
-  put_.emplace();
+  put_ = Put();
   put_->file = std::make_shared<PutFile>();
   context_.files.run([this, self = self_, &store = context_.store, file = put_->file, name = name_,
                       with_checksum = !request.without_checksum()] {
@@ -116,7 +116,7 @@ void Session::finish_put(const FinishPut& request) {
 void Session::begin_get(const linkspan::blocks::Get& request) {
   busy_ = true;
   name_ = request.name();
-  get_.emplace();
+  get_ = Get();
   get_->file = std::make_shared<GetFile>();
   const bool with_checksum = context_.checksum && !request.without_checksum();
   context_.files.run(
