@@ -9,7 +9,6 @@
 
 #include "lib/base/log_exception.hpp"
 #include "linkspan/base/assert.hpp"
-#include "linkspan/base/ring_queue.hpp"
 #include "linkspan/buffer/chain_writer.hpp"
 
 namespace linkspan {
@@ -485,12 +484,13 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
     reserved_.clear();
     pending_bytes_ = 0;
     waiting_bytes_ = 0;
-    std::deque<Flush> flushes = std::move(flushes_);
-    std::deque<Waiting> waiting = std::move(waiting_);
-    flushes_.clear();
-    waiting_.clear();
-    for (Flush& flush : flushes) complete_later(loop_, std::move(flush.done), reason);
-    for (Waiting& write : waiting) complete_later(loop_, std::move(write.done), reason);
+    // Where they are, as a deque that is moved allocates. Nobody adds to them any more.
+    for (; !flushes_.empty(); flushes_.pop_front()) {
+      complete_later(loop_, std::move(flushes_.front().done), reason);
+    }
+    for (; !waiting_.empty(); waiting_.pop_front()) {
+      complete_later(loop_, std::move(waiting_.front().done), reason);
+    }
   }
 
   // --- what waits -----------------------------------------------------------------------------------------
