@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "checksum.hpp"
+#include "linkspan/buffer/checksum.hpp"
 
 namespace linkspan::blocks {
 namespace {
@@ -33,15 +33,15 @@ Error damaged(const std::string& what) {
 // Reads the file through a buffer of its own: a mapping that somebody truncates would raise SIGBUS.
 Result<std::uint32_t> compute_checksum(const File& file, std::uint64_t size_bytes) {
   std::vector<std::byte> buffer(std::size_t{256} << 10);
-  std::uint32_t crc32 = 0;
+  std::uint32_t checksum = 0;
   for (std::uint64_t offset = 0; offset < size_bytes;) {
     Result<std::size_t> read = file.read_at(buffer, offset);
     if (!read) return read.error();
     if (read.value() == 0) return Error(errc::truncated, "the stored block was truncated while it was read");
-    crc32 = crc32_update(crc32, Slice::immortal(std::span(buffer).first(read.value())));
+    checksum = crc32(std::span(buffer).first(read.value()), checksum);
     offset += read.value();
   }
-  return crc32;
+  return checksum;
 }
 
 Result<std::uint32_t> stored_checksum(const File& file, std::uint64_t size_bytes) {
@@ -78,7 +78,7 @@ Status PendingBlock::append(const Chain& bytes) {
   Status written = file_->write_at(bytes, size_bytes_);
   if (!written) return written;
   size_bytes_ += bytes.size();
-  if (with_checksum_) crc32_ = crc32_update(crc32_, bytes);
+  if (with_checksum_) crc32_ = checksum(ChecksumKind::crc32, bytes, crc32_);
   return std::monostate();
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "checksum.hpp"
 #include "limits.hpp"
+#include "linkspan/buffer/checksum.hpp"
 
 namespace linkspan::blocks {
 namespace {
@@ -65,7 +65,7 @@ void PutOperation::read_chunks() {
               chunk = Error(errc::truncated, "the file was truncated while it was read");
             } else {
               chunk = std::move(block).freeze_all(size);
-              if (with_checksum) source->crc32 = crc32_update(source->crc32, chunk.value());
+              if (with_checksum) source->crc32 = crc32(chunk.value().bytes(), source->crc32);
             }
           }
           static_cast<void>(self.post([this, chunk = std::move(chunk)](Channel&) mutable {
@@ -197,7 +197,7 @@ void GetOperation::take_chunk(Chain&& bytes) {
   context_.files.run([this, self = self_, sink = sink_, chunk = std::move(bytes), size,
                       with_checksum = crc32_.has_value()]() mutable {
     if (sink->failed) return;
-    if (with_checksum) sink->crc32 = crc32_update(sink->crc32, chunk);
+    if (with_checksum) sink->crc32 = checksum(ChecksumKind::crc32, chunk, sink->crc32);
     if (Status written = sink->append(chunk); !written) {
       sink->failed = true;
       static_cast<void>(self.post([this, error = written.error()](Channel&) { finish(error); }));
