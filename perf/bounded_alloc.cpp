@@ -24,6 +24,7 @@
 #include "linkspan/loop/large_memory.hpp"
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/transport.hpp"
+#include "perf/support/own_rounds.hpp"
 
 namespace {
 
@@ -258,13 +259,5 @@ void run_round(bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool quick = !arguments.empty() && arguments.back() == "--quick";
-  if (arguments.size() == 2U + quick && arguments[0] == "--round") {
-    run_round(quick);
-    return 0;
-  }
-  if (arguments.size() == 1U + quick && arguments[0] == "--list-instructions") return 0;
-  std::fprintf(stderr, "usage: %s --round N [--quick] | --list-instructions\n", argv[0]);
-  return 2;
+  return perf::run_own_rounds(argc, argv, run_round);
 }

@@ -9,10 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -29,6 +25,8 @@
 
 #include "linkspan/buffer/page_allocator.hpp"
 #include "linkspan/codec/chunk_codec.hpp"
+#include "perf/support/freed_memory.hpp"
+#include "perf/support/own_rounds.hpp"
 
 namespace {
 
@@ -52,14 +50,6 @@ struct Row {
   bool socket;        // a TCP connection of each thread over loopback; or nobody looks at the frame
   bool quick;
 };
-
-// What the kernel would say, could it: a heap that keeps what was freed, as the heaps of services do.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_MMAP_THRESHOLD, 1 << 25);
-#endif
-}
 
 Slice make_source() {
   std::string bytes(kChunkBytes, '\0');
@@ -231,14 +221,6 @@ void run_round(bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_freed_memory();
-  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool quick = !arguments.empty() && arguments.back() == "--quick";
-  if (arguments.size() == 2U + quick && arguments[0] == "--round") {
-    run_round(quick);
-    return 0;
-  }
-  if (arguments.size() == 1U + quick && arguments[0] == "--list-instructions") return 0;
-  std::fprintf(stderr, "usage: %s --round N [--quick] | --list-instructions\n", argv[0]);
-  return 2;
+  perf::keep_freed_memory();
+  return perf::run_own_rounds(argc, argv, run_round);
 }

@@ -11,10 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -33,6 +29,8 @@
 #include "linkspan/channel/client.hpp"
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/transport.hpp"
+#include "perf/support/freed_memory.hpp"
+#include "perf/support/own_rounds.hpp"
 
 namespace {
 
@@ -348,18 +346,6 @@ void run_round(bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-#ifdef __GLIBC__
-  // A heap that keeps what was freed, as the heaps of services do.
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_MMAP_THRESHOLD, 1 << 25);
-#endif
-  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool quick = !arguments.empty() && arguments.back() == "--quick";
-  if (arguments.size() == 2U + quick && arguments[0] == "--round") {
-    run_round(quick);
-    return 0;
-  }
-  if (arguments.size() == 1U + quick && arguments[0] == "--list-instructions") return 0;
-  std::fprintf(stderr, "usage: %s --round N [--quick] | --list-instructions\n", argv[0]);
-  return 2;
+  perf::keep_freed_memory();
+  return perf::run_own_rounds(argc, argv, run_round);
 }

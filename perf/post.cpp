@@ -35,7 +35,7 @@ class Loop {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  return perf::run_posts(argc, argv, [](bool quick) {
+  return perf::run_own_rounds(argc, argv, [](bool quick) {
     for (const std::string_view transport : transport_names()) {
       perf::measure_posts<Loop>("linkspan " + std::string(transport), quick, transport);
     }

@@ -5,7 +5,6 @@
 // the page cache, both made when they are first asked for. Their bytes are those of support/stream_bytes.h.
 #pragma once
 
-#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,20 +13,13 @@
 #include <span>
 
 #include "perf/support/byte_sum.h"
+#include "perf/support/freed_memory.hpp"
 #include "perf/support/server.h"
 #include "perf/support/stream_bytes.h"
 
 namespace linkspan::perf {
 
 inline constexpr std::size_t kBlockBytes = std::size_t{256} << 20;
-
-/// From now on free() keeps memory, for the next chunk: otherwise glibc may map and unmap it for each, and a
-/// program that copies then waits for new pages more than for anything else.
-inline void keep_freed_memory() {
-  constexpr int kLargestThreshold = 32 << 20;  // that glibc accepts
-  const bool kept = mallopt(M_MMAP_THRESHOLD, kLargestThreshold) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1;
-  server_require(kept, "mallopt");
-}
 
 inline std::span<char> map_block(int flags, int file) {
   void* const memory = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, flags, file, 0);

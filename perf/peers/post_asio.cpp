@@ -34,6 +34,6 @@ class Loop {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return linkspan::perf::run_posts(argc, argv,
-                                   [](bool quick) { linkspan::perf::measure_posts<Loop>("Asio", quick); });
+  return linkspan::perf::run_own_rounds(
+      argc, argv, [](bool quick) { linkspan::perf::measure_posts<Loop>("Asio", quick); });
 }

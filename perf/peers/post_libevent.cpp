@@ -49,6 +49,6 @@ class Loop {
 
 int main(int argc, char** argv) {
   evthread_use_pthreads();
-  return linkspan::perf::run_posts(
+  return linkspan::perf::run_own_rounds(
       argc, argv, [](bool quick) { linkspan::perf::measure_posts<Loop>("libevent", quick); });
 }

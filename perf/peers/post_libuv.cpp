@@ -47,6 +47,6 @@ class Loop {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return linkspan::perf::run_posts(argc, argv,
-                                   [](bool quick) { linkspan::perf::measure_posts<Loop>("libuv", quick); });
+  return linkspan::perf::run_own_rounds(
+      argc, argv, [](bool quick) { linkspan::perf::measure_posts<Loop>("libuv", quick); });
 }

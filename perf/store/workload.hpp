@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "perf/support/byte_sum.h"
+#include "perf/support/own_rounds.hpp"
 
 namespace linkspan::perf {
 
@@ -178,15 +179,7 @@ void measure_reads(const char* variant, Store& store, const StoreOptions& option
 /// `round` is called with the options.
 template <class Round>
 int run_store_benchmark(int argc, char** argv, Round round) {
-  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool quick = !arguments.empty() && arguments.back() == "--quick";
-  if (arguments.size() == 2U + quick && arguments[0] == "--round") {
-    round(store_options(quick));
-    return 0;
-  }
-  if (arguments.size() == 1U + quick && arguments[0] == "--list-instructions") return 0;
-  std::fprintf(stderr, "usage: %s --round N [--quick] | --list-instructions\n", argv[0]);
-  return 2;
+  return run_own_rounds(argc, argv, [&round](bool quick) { round(store_options(quick)); });
 }
 
 }  // namespace linkspan::perf

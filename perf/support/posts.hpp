@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "perf/support/own_rounds.hpp"
+
 namespace linkspan::perf {
 
 using Clock = std::chrono::steady_clock;
@@ -110,20 +112,6 @@ void measure_posts(const std::string& variant, bool quick, const Arguments&... a
   print_post_sample(variant, "call, loop asleep", "us", percentile_us(calls, 50));
   print_post_sample(variant, "wake-up p50", "us", percentile_us(latencies, 50));
   print_post_sample(variant, "wake-up p99", "us", percentile_us(latencies, 99));
-}
-
-// The main function; `round` gets whether it is a quick one.
-template <class Round>
-int run_posts(int argc, char** argv, Round round) {
-  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool quick = !arguments.empty() && arguments.back() == "--quick";
-  if (arguments.size() == 2U + quick && arguments[0] == "--round") {
-    round(quick);
-    return 0;
-  }
-  if (arguments.size() == 1U + quick && arguments[0] == "--list-instructions") return 0;
-  std::fprintf(stderr, "usage: %s --round N [--quick] | --list-instructions\n", argv[0]);
-  return 2;
 }
 
 }  // namespace linkspan::perf
