@@ -11,7 +11,9 @@
 #include <asio/detached.hpp>
 #include <asio/use_awaitable.hpp>
 #include <chrono>
+#include <cstddef>
 #include <deque>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +52,13 @@ BufferedWriterOptions small_options() {
   options.pool_bytes = 4096;
   return options;
 }
+
+template <class Bytes>
+concept WritableAsync = requires(BufferedWriter& writer, Bytes&& bytes) {
+  async_write(writer, std::forward<Bytes>(bytes), asio::detached);
+};
+static_assert(WritableAsync<std::span<const std::byte>> && WritableAsync<std::vector<std::byte>&>);
+static_assert(!WritableAsync<std::vector<std::byte>>, "memory that nobody keeps does not compile");
 
 asio::awaitable<void> write_all(BufferedWriter& writer, const std::string& small, const std::string& large,
                                 std::string& seen) {

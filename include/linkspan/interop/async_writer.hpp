@@ -42,6 +42,9 @@ auto async_write(BufferedWriter& writer, std::span<const std::byte> bytes, Token
       asio::bind_cancellation_slot(asio::cancellation_slot(), std::forward<Token>(token)));
 }
 
+template <TemporaryMemory Memory, class Token>
+auto async_write(BufferedWriter& writer, Memory&& memory, Token&& token) = delete;
+
 /// The same for bytes that have an owner: completes when they were taken. One that ends early before any of
 /// them was taken is withdrawn; later the bytes are sent all the same. Handler: void(std::error_code).
 template <class Token>
