@@ -61,7 +61,8 @@ Chain ChunkFramer::frame(Chunk&& chunk, BlockAllocator& allocator) {
   const std::size_t size = header.size() + chunk.bytes.size();
   Block block = allocator.allocate(size);
   if (!block) return {};
-  std::byte* to = std::ranges::copy(header, block.data()).out;  // tidy: moves handles, not bytes
+  std::byte* to = block.data();
+  for (const std::byte byte : header) *to++ = byte;  // not payload: the ledger does not count it
   for (const Slice& slice : chunk.bytes) {
     if (framing_ == ChunkFraming::bounce) {
       bounce(to, slice.bytes());

@@ -141,6 +141,20 @@ PageSpace::Hint& PageSpace::own_hint() noexcept {
   return hints_[own];
 }
 
+// Calls `f` with each word that has bits of these pages, and with those bits, until it returns false; for how
+// many pages it has returned true.
+template <class F>
+std::size_t PageSpace::for_words(std::size_t first, std::size_t count, F f) const noexcept {
+  std::size_t done = 0;
+  while (done < count) {
+    const std::size_t bit = (first + done) % kWordPages;
+    const std::size_t bits = std::min(kWordPages - bit, count - done);
+    if (!f(free_[(first + done) / kWordPages], mask_of(bit, bits))) break;
+    done += bits;
+  }
+  return done;
+}
+
 bool PageSpace::reserve(std::size_t bytes) noexcept {
   std::size_t used = used_bytes_.load(std::memory_order_relaxed);
   do {
@@ -163,43 +177,31 @@ bool PageSpace::reserve_pages(std::size_t pages) noexcept {
 
 // Takes all of these pages, or none: false.
 bool PageSpace::claim(std::size_t first, std::size_t count) noexcept {
-  for (std::size_t done = 0; done < count;) {
-    const std::size_t bit = (first + done) % kWordPages;
-    const std::size_t bits = std::min(kWordPages - bit, count - done);
-    const std::uint64_t mask = mask_of(bit, bits);
-    Word& word = free_[(first + done) / kWordPages];
+  const std::size_t done = for_words(first, count, [](Word& word, std::uint64_t mask) {
     std::uint64_t value = word.load(std::memory_order_relaxed);
     do {
-      if ((value & mask) == mask) continue;
-      if (done != 0) set_free(first, done);
-      return false;
+      if ((value & mask) != mask) return false;
     } while (!word.compare_exchange_weak(value, value & ~mask, std::memory_order_acquire,
                                          std::memory_order_relaxed));
-    done += bits;
-  }
-  return true;
+    return true;
+  });
+  if (done == count) return true;
+  set_free(first, done);
+  return false;
 }
 
 void PageSpace::set_free(std::size_t first, std::size_t count) noexcept {
-  for (std::size_t done = 0; done < count;) {
-    const std::size_t bit = (first + done) % kWordPages;
-    const std::size_t bits = std::min(kWordPages - bit, count - done);
-    const std::uint64_t mask = mask_of(bit, bits);
-    const std::uint64_t old = free_[(first + done) / kWordPages].fetch_or(mask, std::memory_order_release);
+  for_words(first, count, [](Word& word, std::uint64_t mask) {
+    const std::uint64_t old = word.fetch_or(mask, std::memory_order_release);
     LINKSPAN_ASSERT((old & mask) == 0, "a page is given back once");
-    done += bits;
-  }
+    return true;
+  });
 }
 
 bool PageSpace::taken(PageRun run) const noexcept {
-  for (std::size_t done = 0; done < run.count;) {
-    const std::size_t bit = (run.first + done) % kWordPages;
-    const std::size_t bits = std::min(kWordPages - bit, run.count - done);
-    const Word& word = free_[(run.first + done) / kWordPages];
-    if ((word.load(std::memory_order_relaxed) & mask_of(bit, bits)) != 0) return false;
-    done += bits;
-  }
-  return true;
+  return for_words(run.first, run.count, [](const Word& word, std::uint64_t mask) {
+           return (word.load(std::memory_order_relaxed) & mask) == 0;
+         }) == run.count;
 }
 
 bool PageSpace::take_run(std::size_t start_word, std::size_t pages, PageRun& run) noexcept {

@@ -119,6 +119,8 @@ class PageSpace {
   PageSpace(Block mapping, std::size_t pages, std::size_t page_bytes, std::size_t budget_bytes);
 
   [[nodiscard]] bool reserve_pages(std::size_t pages) noexcept;
+  template <class F>
+  std::size_t for_words(std::size_t first, std::size_t count, F f) const noexcept;
   [[nodiscard]] bool claim(std::size_t first, std::size_t count) noexcept;
   void set_free(std::size_t first, std::size_t count) noexcept;
   [[nodiscard]] bool taken(PageRun run) const noexcept;
