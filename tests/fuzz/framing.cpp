@@ -3,10 +3,8 @@
 //
 // Bytes through a codec, at once and in pieces: the events are the same. The first byte chooses the codec,
 // the second the size of the pieces.
-#include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +18,7 @@
 #include "linkspan/codec/length_prefix_codec.hpp"
 #include "linkspan/codec/line_codec.hpp"
 #include "linkspan/codec/varint_length_codec.hpp"
+#include "tests/fuzz/split_invariance.hpp"
 
 using namespace linkspan;
 
@@ -78,24 +77,8 @@ bool add_codec(EmbeddedChannel& channel, std::uint8_t which, std::string& seen) 
   }
 }
 
-std::string events_of(std::uint8_t which, std::string_view bytes, std::size_t piece) {
-  std::string seen;
-  EmbeddedChannel channel;
-  if (!add_codec(channel, which, seen)) std::abort();
-  channel.open();
-  for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), piece))) {
-    channel.receive(bytes.substr(0, piece));
-  }
-  channel.receive_end();
-  return seen;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 2) return 0;
-  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  if (events_of(data[0], bytes, bytes.size() + 1) != events_of(data[0], bytes, 1 + data[1] % 16))
-    std::abort();
-  return 0;
+  return fuzz::check_split_invariance(data, size, add_codec);
 }

@@ -6,9 +6,7 @@
 #include <version>  // the first: what Asio finds in the standard library depends on it
 
 #include <doctest/doctest.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <asio.hpp>
 #include <cerrno>
 #include <exception>
@@ -22,12 +20,13 @@
 #include <utility>
 
 #include "linkspan/interop/asio.hpp"
-#include "linkspan/transport/socket.hpp"
 #include "linkspan/transport/transport.hpp"
+#include "out_of_memory/connecting.hpp"
 #include "out_of_memory/failing_allocations.hpp"
 #include "support/log_capture.hpp"
 
 using namespace linkspan;
+using linkspan::test::connect_without_memory;
 using linkspan::test::fail_each_allocation;
 using linkspan::test::FailingAllocation;
 using linkspan::test::LogCapture;
@@ -207,29 +206,6 @@ TEST_CASE("a connection whose coroutine there is no memory for is closed; the se
   options.initializer = serve_with<Chain>(greet);
   {
     Server server = Server::start(*loop, options).value_or_throw();
-    const Endpoint address = server.local_endpoint();
-    std::string outcomes;  // of connections that found room for 0, 1, 2, ... allocations
-    for (std::size_t allowed = 0; !outcomes.ends_with("served served served "); ++allowed) {
-      const Socket peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      REQUIRE(::connect(peer.descriptor(), address.address(),
-                        static_cast<socklen_t>(address.address_size())) == 0);
-      std::array<char, 16> buffer;
-      ssize_t received = -1;
-      bool failed = false;
-      {
-        const FailingAllocation failing(allowed);
-        while (received < 0) {
-          loop->run_once(std::chrono::milliseconds(1));
-          received = ::recv(peer.descriptor(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-          if (received < 0 && errno != EAGAIN) received = 0;  // reset
-        }
-        failed = failing.failed();
-      }
-      outcomes += received == 5 ? "served " : "closed ";
-      CHECK((failed || received == 5));
-    }
-    CHECK(outcomes.starts_with("closed closed "));
-    for (int i = 0; server.connections() != 0 && i < 1000; ++i) loop->run_once(std::chrono::milliseconds(1));
-    CHECK(server.connections() == 0);
+    CHECK(connect_without_memory(*loop, server, "served served served ").starts_with("closed closed "));
   }
 }
