@@ -169,6 +169,7 @@ void StreamCore::flush() {
   // Results are recorded, not reported: no callback runs inside a call.
   set(kRecording);
   start_send(SendCall::own);
+  if (sending_) submit_sends();
   clear(kRecording);
   mark_dirty();
 }

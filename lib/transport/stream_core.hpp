@@ -90,6 +90,8 @@ class StreamCore : public SocketCore {
   /// report_send_error, at once or later; may do nothing when it waits for the kernel and will call
   /// continue_sending.
   virtual void start_send(SendCall call) = 0;
+  /// flush(): a send that start_send has left in flight goes to the kernel now.
+  virtual void submit_sends() {}
   /// Asks the kernel to give all operations back. Called once.
   virtual void cancel_operations() = 0;
   /// The descriptor is about to be closed; nothing is in flight.

@@ -3,6 +3,7 @@
 #include "tests/transport/harness.hpp"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -305,6 +306,12 @@ void Peer::reset() {
     static_cast<void>(::setsockopt(descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
   }
   close();
+}
+
+bool arrives(const Peer& peer) {
+  constexpr int kPatienceMs = 5000;
+  pollfd readable{peer.descriptor(), POLLIN, 0};
+  return ::poll(&readable, 1, kPatienceMs) == 1;
 }
 
 void Peer::pump() {

@@ -165,6 +165,10 @@ class Peer {
   std::string outgoing_;
 };
 
+/// Something is there to be read, or comes, although the loop does not run: the kernel has it. Not for
+/// simulated sockets.
+[[nodiscard]] bool arrives(const Peer& peer);
+
 /// A stream under test, what it reported, and its peer.
 struct Connection {
   Recorder events;

@@ -248,6 +248,19 @@ TEST_CASE("a send that ends with nothing sent, for a reason that passes, is not 
   }
 }
 
+// TCP: a unix socket refuses its first zero-copy send, and gets a plain one in the next tick.
+TEST_CASE("flush hands a zero-copy send to the kernel at once, too") {
+  ZeroCopyWorld world;
+  if (!world.knows_zero_copy) return;
+  Connection& connection = world.open(with_zero_copy());
+  world.settle();
+  const std::string message = pattern(kMessageBytes);
+  connection.write(message);
+  connection.stream.flush();
+  CHECK(arrives(connection.peer));
+  world.run_until([&] { return connection.peer.received.size() == message.size(); });
+}
+
 TEST_CASE("a stream with many sends that nobody has acknowledged sends plainly") {
   ZeroCopyWorld world;
   if (!world.knows_zero_copy) return;

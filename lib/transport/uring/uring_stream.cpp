@@ -301,6 +301,10 @@ void UringStream::cancel_writable() {
   cancel(kWritable);
 }
 
+void UringStream::submit_sends() {
+  uring().ring().submit();
+}
+
 void UringStream::on_sent(int result) {
   if (send_vector_ != nullptr) uring().give_back(std::move(send_vector_));
   report_send_result(result);

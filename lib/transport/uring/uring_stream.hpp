@@ -35,6 +35,7 @@ class UringStream final : public StreamCore, public CompletionTarget, public Bul
   void update_receive(bool wanted) override;
   bool receive_stopped() override;
   void start_send(SendCall call) override;
+  void submit_sends() override;
   void cancel_operations() override;
 
  private:
