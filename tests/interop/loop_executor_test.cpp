@@ -47,6 +47,36 @@ struct Outcome {
   }
 };
 
+// A loop's executor inside another one.
+class CountingExecutor {
+ public:
+  CountingExecutor(EventLoop& loop, int& executed) noexcept : loop_(loop), executed_(&executed) {}
+
+  template <class Function>
+  void execute(Function&& function) const {
+    ++*executed_;
+    loop_.execute(std::forward<Function>(function));
+  }
+  [[nodiscard]] asio::execution_context& query(asio::execution::context_t) const {
+    return asio::query(loop_, asio::execution::context);
+  }
+  [[nodiscard]] auto query(asio::execution::blocking_t) const {
+    return asio::query(loop_, asio::execution::blocking);
+  }
+  template <class Property>
+  requires asio::can_require_v<LoopExecutor, Property>
+  [[nodiscard]] CountingExecutor require(Property property) const {
+    CountingExecutor other = *this;
+    other.loop_ = asio::require(loop_, property);
+    return other;
+  }
+  bool operator==(const CountingExecutor&) const = default;
+
+ private:
+  LoopExecutor loop_;
+  int* executed_;
+};
+
 asio::awaitable<void> sleep_and_say(EventLoop& loop, Duration delay, std::vector<std::string>& log) {
   co_await async_sleep(loop, delay, asio::use_awaitable);
   log.emplace_back(loop.in_loop_thread() ? "slept on the loop" : "slept elsewhere");
@@ -170,6 +200,17 @@ TEST_CASE("a handler with an executor of its own runs there, and keeps that busy
   std::thread thread([&] { context.run(); });
   CHECK(test.run_until([&] { return there.load(); }));
   thread.join();
+}
+
+TEST_CASE("a completion goes through the executor that its handler was bound to, whatever that looks like") {
+  on_every_loop([](TestLoop& test) {
+    int executed = 0;
+    Outcome outcome;
+    const asio::any_io_executor own = CountingExecutor(test.loop(), executed);
+    async_sleep(test.loop(), Duration::zero(), asio::bind_executor(own, outcome.record()));
+    CHECK(test.run_until([&] { return outcome.completions == 1; }));
+    CHECK(executed == 1);
+  });
 }
 
 TEST_CASE("a timeout ends an operation with timed_out") {

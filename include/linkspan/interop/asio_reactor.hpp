@@ -4,8 +4,8 @@
 // AsioReactor: the Reactor that lets an asio::io_context wait: that of the asio transport, which runs a
 // context of its own, and that of AsioLoop, which lives on the program's.
 // Not for: users; see AsioLoop, and transport_engine("asio").
-// Cost: one Asio wait for each event, and one object for each descriptor. What Asio calls in order to wait is
-// its own business and not counted in LoopCounters::system_calls.
+// Cost: one Asio wait for each event, and one object for each descriptor, with the memory of its waits. What
+// Asio calls in order to wait is its own business and not counted in LoopCounters::system_calls.
 // Threads: as Reactor; the context is run by the loop's thread only.
 #pragma once
 
@@ -14,8 +14,10 @@
 #include <array>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -42,7 +44,7 @@ class AsioReactor : public Reactor {
   /// There is something to ask for, from the next wait on.
   virtual void changed() noexcept {}
 
-  [[nodiscard]] int update(Watch& watch) final {
+  [[nodiscard]] int update(Watch& watch) final try {
     auto* descriptor = reinterpret_cast<Descriptor*>(watch.registration);
     if (descriptor == nullptr) {
       // Not before somebody wants something: a socket that does not connect yet counts as hung up.
@@ -56,6 +58,8 @@ class AsioReactor : public Reactor {
     changed_.push_back(*descriptor);
     changed();
     return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
   }
 
   void forget(Watch& watch) noexcept final {
@@ -65,6 +69,7 @@ class AsioReactor : public Reactor {
 
  private:
   enum Kind : std::size_t { kRead, kWrite, kError };
+  static constexpr std::size_t kWaitBytes = 192;
 
   // What Asio knows of a watch. Outlives it, and even the reactor, until Asio has given its waits back.
   class Descriptor : public ListNode<Descriptor> {
@@ -94,9 +99,41 @@ class AsioReactor : public Reactor {
     }
 
    private:
+    // Where Asio puts a wait: there is one of a kind at a time, and Asio could tell nobody that it found no
+    // memory.
+    struct alignas(std::max_align_t) WaitMemory {
+      std::array<std::byte, kWaitBytes> bytes;
+    };
+    template <class Wait>
+    class Allocator {
+     public:
+      using value_type = Wait;
+      explicit Allocator(WaitMemory& memory) noexcept : memory_(&memory) {}
+      template <class Other>
+      explicit Allocator(const Allocator<Other>& other) noexcept : memory_(other.memory_) {}
+
+      [[nodiscard]] Wait* allocate(std::size_t) noexcept {
+        static_assert(sizeof(Wait) <= kWaitBytes && alignof(Wait) <= alignof(WaitMemory));
+        return reinterpret_cast<Wait*>(memory_);
+      }
+      void deallocate(Wait*, std::size_t) noexcept {}
+
+      bool operator==(const Allocator&) const = default;
+
+     private:
+      template <class Other>
+      friend class Allocator;
+      WaitMemory* memory_;
+    };
+
     // One wait. Counts as a use until Asio has called it, or has been destroyed.
     class Handler {
      public:
+      using allocator_type = Allocator<char>;
+      [[nodiscard]] allocator_type get_allocator() const noexcept {
+        return allocator_type(descriptor_->memory_[kind_]);
+      }
+
       Handler(Descriptor& descriptor, Kind kind) noexcept : descriptor_(&descriptor), kind_(kind) {
         ++descriptor.uses_;
       }
@@ -136,6 +173,7 @@ class AsioReactor : public Reactor {
     Watch* watch_;
     asio::posix::basic_stream_descriptor<asio::io_context::executor_type> descriptor_;
     std::array<bool, 3> asked_{};
+    std::array<WaitMemory, 3> memory_;
     std::size_t uses_ = 1;  // the watch's, and one for each wait
   };
 

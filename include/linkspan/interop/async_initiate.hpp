@@ -207,8 +207,13 @@ class HandledOperation final : public OperationOf<Failure, Values...> {
     if constexpr (std::same_as<Executor, LoopExecutor>) {
       return &executor.loop() == &this->loop();
     } else if constexpr (std::same_as<Executor, asio::any_io_executor>) {
-      const auto* target = executor.template target<LoopExecutor>();
-      return target != nullptr && &target->loop() == &this->loop();
+#ifdef ASIO_NO_TYPEID
+      return false;
+#else
+      // target() alone does not look at the type in Asio 1.22.
+      return executor.target_type() == typeid(LoopExecutor) &&
+             &executor.template target<LoopExecutor>()->loop() == &this->loop();
+#endif
     } else {
       return false;
     }
