@@ -171,6 +171,33 @@ TEST_CASE("the end comes once, after all data; writing stays possible") {
   });
 }
 
+TEST_CASE("a pause costs epoll a call only when something comes in it, and never two for one message") {
+  for_each_mode([](World& world) {
+    if (world.loop().engine().name() != "epoll") return;
+    Connection& c = world.open();
+    c.stream.start_read();
+    world.check_quiet();
+    const LoopCounters& counters = world.loop().counters();
+    const auto calls_besides_waiting = [&] { return counters.system_calls.get() - counters.ticks.get(); };
+    const std::uint64_t before = calls_besides_waiting();
+    for (int i = 0; i < 10; ++i) {
+      c.stream.pause_read();
+      world.turn(Duration::zero());
+      c.stream.start_read();
+      world.turn(Duration::zero());
+    }
+    CHECK(calls_besides_waiting() == before);
+
+    c.stream.pause_read();
+    c.peer.send("held back");
+    world.settle();
+    CHECK(calls_besides_waiting() == before + 1);
+    CHECK(c.events.received.empty());
+    c.stream.start_read();
+    world.run_until([&] { return c.events.received == "held back"; });
+  });
+}
+
 TEST_CASE("an end that arrives while paused neither spins nor stops writing, and is reported on resuming") {
   for_each_mode([](World& world) {
     Connection& c = world.open();

@@ -58,17 +58,10 @@ class EpollReactor final : public Reactor {
       forget(watch);
       return 0;
     }
-    epoll_event event{};
-    event.events = (watch.wants_readable() ? std::uint32_t{EPOLLIN} : 0u) |
-                   (watch.wants_writable() ? std::uint32_t{EPOLLOUT} : 0u);
-    event.data.ptr = &watch;
-    const std::uintptr_t wanted = kRegistered | event.events;
-    if (watch.registration == wanted) return 0;
-    system_calls_.add(1);
-    const int operation = watch.registration == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    if (::epoll_ctl(epoll_.descriptor(), operation, watch.descriptor(), &event) != 0) return errno;
-    watch.registration = wanted;
-    return 0;
+    const std::uintptr_t wanted = kRegistered | events_of(watch);
+    // Reading that pauses mostly goes on before anything comes, and costs no call then; else see tell().
+    if (watch.registration == wanted || watch.registration == (wanted | EPOLLIN)) return 0;
+    return modify(watch);
   }
 
   void forget(Watch& watch) noexcept override {
@@ -79,7 +72,28 @@ class EpollReactor final : public Reactor {
   }
 
  private:
-  static void tell(Watch& watch, std::uint32_t events) {
+  static std::uint32_t events_of(const Watch& watch) noexcept {
+    return (watch.wants_readable() ? std::uint32_t{EPOLLIN} : 0u) |
+           (watch.wants_writable() ? std::uint32_t{EPOLLOUT} : 0u);
+  }
+
+  int modify(Watch& watch) {
+    epoll_event event{};
+    event.events = events_of(watch);
+    event.data.ptr = &watch;
+    system_calls_.add(1);
+    const int operation = watch.registration == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (::epoll_ctl(epoll_.descriptor(), operation, watch.descriptor(), &event) != 0) return errno;
+    watch.registration = kRegistered | event.events;
+    return 0;
+  }
+
+  void tell(Watch& watch, std::uint32_t events) {
+    if ((watch.registration & events & EPOLLIN) != 0 && !watch.wants_readable()) {
+      static_cast<void>(modify(watch));  // waiting for less than before cannot fail
+      events &= ~std::uint32_t{EPOLLIN};
+      if (events == 0) return;
+    }
     const bool hung_up = (events & EPOLLHUP) != 0;
     const bool error = (events & EPOLLERR) != 0;
     watch.tell({(events & EPOLLIN) != 0 || hung_up, (events & EPOLLOUT) != 0 || hung_up, error},
