@@ -14,21 +14,20 @@
 namespace linkspan {
 namespace {
 
-// What will be said of a write by reference; known before the last hold on its memory goes.
+// What will be said of a write, and to whom: nobody, until all the memory for it is there.
 struct Outcome {
   std::error_code error = make_error_code(errc::cancelled);
+  WriteDone done;
 };
 
 // Runs a completion once: as a task of the loop, or when such a task is destroyed because the loop has ended.
 class Completion {
  public:
-  Completion(WriteDone done, std::shared_ptr<const Outcome> outcome) noexcept
-      : done_(std::move(done)), outcome_(std::move(outcome)) {}
-  Completion(Completion&& other) noexcept
-      : done_(std::exchange(other.done_, nullptr)), outcome_(std::move(other.outcome_)) {}
+  explicit Completion(std::shared_ptr<Outcome> outcome) noexcept : outcome_(std::move(outcome)) {}
+  Completion(Completion&& other) noexcept = default;
   Completion& operator=(Completion&&) = delete;
   ~Completion() {
-    if (!done_) return;
+    if (outcome_ == nullptr || !outcome_->done) return;
     try {
       (*this)();
     } catch (...) {
@@ -36,13 +35,12 @@ class Completion {
     }
   }
   void operator()() {
-    WriteDone done = std::exchange(done_, nullptr);
-    done(outcome_->error);
+    WriteDone done = std::exchange(outcome_->done, nullptr);
+    if (done) done(outcome_->error);
   }
 
  private:
-  WriteDone done_;
-  std::shared_ptr<const Outcome> outcome_;
+  std::shared_ptr<Outcome> outcome_;
 };
 
 // Without memory for a task it is called here.
@@ -50,11 +48,13 @@ void complete_later(EventLoop& loop, WriteDone done, std::error_code error) noex
   if (!done) return;
   try {
     auto outcome = std::make_shared<Outcome>();
+    EventLoop::PreparedTask task{Completion(outcome)};
     outcome->error = error;
-    EventLoop::PreparedTask(Completion(std::exchange(done, nullptr), std::move(outcome))).post(loop);
+    outcome->done = std::exchange(done, nullptr);
+    std::move(task).post(loop);
   } catch (const std::bad_alloc&) {
     try {
-      if (done) done(error);  // else the Completion has called it
+      done(error);
     } catch (...) {
       log_exception("channel", "the completion of a buffered write");
     }
@@ -143,26 +143,29 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
   }
 
   std::error_code write(std::span<const std::byte> bytes, WriteDone&& done) {
-    if (const std::error_code refusal = admit(bytes.size())) return refuse(std::move(done), refusal);
-    if (refers_to(bytes.size())) {
-      take_reference(bytes, std::move(done));
+    return or_end(done, [&]() -> std::error_code {
+      if (const std::error_code refusal = admit(bytes.size())) return refuse(std::move(done), refusal);
+      if (refers_to(bytes.size())) {
+        take_reference(bytes, std::move(done));
+        return error_;
+      }
+      if (const std::error_code refusal = reserve(bytes.size())) return refuse(std::move(done), refusal);
+      while (!bytes.empty() && !error_) bytes = bytes.subspan(copy_some(bytes));
+      taken(std::move(done));
       return error_;
-    }
-    std::size_t left = bytes.size();
-    if (const std::error_code refusal = reserve(left)) return refuse(std::move(done), refusal);
-    while (!bytes.empty() && !error_) bytes = bytes.subspan(copy_some(bytes));
-    taken(std::move(done));
-    return error_;
+    });
   }
 
   std::error_code write(Chain&& bytes, WriteDone&& done) {
-    if (const std::error_code refusal = admit(bytes.size())) return refuse(std::move(done), refusal);
-    std::size_t copied = 0;
-    for (const Slice& slice : bytes) copied += refers_to(slice) ? 0 : slice.size();
-    if (const std::error_code refusal = reserve(copied)) return refuse(std::move(done), refusal);
-    while (!bytes.empty() && !error_) take_from(bytes);
-    taken(std::move(done));
-    return error_;
+    return or_end(done, [&]() -> std::error_code {
+      if (const std::error_code refusal = admit(bytes.size())) return refuse(std::move(done), refusal);
+      std::size_t copied = 0;
+      for (const Slice& slice : bytes) copied += refers_to(slice) ? 0 : slice.size();
+      if (const std::error_code refusal = reserve(copied)) return refuse(std::move(done), refusal);
+      while (!bytes.empty() && !error_) take_from(bytes);
+      taken(std::move(done));
+      return error_;
+    });
   }
 
   template <class Bytes>
@@ -184,10 +187,14 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
       return 0;
     }
     waiting.number = ++last_waiting_;
-    waiting_bytes_ += waiting.size();
-    waiting_.push_back(std::move(waiting));
-    serve_waiting();
-    look_at_watermarks();
+    or_end(waiting.done, [&] {
+      const std::size_t size = waiting.size();
+      waiting_.push_back(std::move(waiting));
+      waiting_bytes_ += size;
+      serve_waiting();
+      look_at_watermarks();
+      return error_;
+    });
     return !waiting_.empty() && waiting_.back().number == last_waiting_ ? last_waiting_ : 0;
   }
 
@@ -206,14 +213,18 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
 
   void flush(WriteDone&& done) {
     if (error_) return complete_later(loop_, std::move(done), error_);
-    if (waiting_.empty()) return flush_now(std::move(done));
+    if (waiting_.empty()) {
+      or_end(done, [&] { return flush_now(std::move(done)); });
+      return;
+    }
     if (waiting_.size() >= options_.max_waiting && !closed_) {
       return complete_later(loop_, std::move(done), make_error_code(errc::limit_exceeded));
     }
-    Waiting mark;
-    mark.flushes = true;
-    mark.done = std::move(done);
-    waiting_.push_back(std::move(mark));
+    or_end(done, [&] {
+      waiting_.emplace_back().flushes = true;
+      waiting_.back().done = std::move(done);
+      return error_;
+    });
   }
   void close(WriteDone&& done) {
     closed_ = true;
@@ -273,6 +284,19 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
 
     [[nodiscard]] std::size_t size() const noexcept { return memory.size() + bytes.size(); }
   };
+
+  // Without memory for its own books nobody can say what of the stream is where: it ends, and everything
+  // completes, also `done`, which the call has not moved from if it did not get there.
+  template <class Call>
+  std::error_code or_end(WriteDone& done, Call&& call) {
+    try {
+      return call();
+    } catch (const std::bad_alloc&) {
+      fail(std::make_error_code(std::errc::not_enough_memory));
+      complete_later(loop_, std::move(done), error_);
+      return error_;
+    }
+  }
 
   // --- taking bytes ---------------------------------------------------------------------------------------
 
@@ -374,11 +398,12 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
 
   void take_reference(std::span<const std::byte> bytes, WriteDone&& done) {
     LINKSPAN_ASSERT(static_cast<bool>(done), "only a completion tells when memory is the caller's again");
-    auto outcome = std::make_shared<Outcome>();
-    EventLoop::PreparedTask task(Completion(std::move(done), outcome));
+    const auto outcome = std::make_shared<Outcome>();
+    EventLoop::PreparedTask task{Completion(outcome)};
     Slice slice = Slice::borrow(
         bytes, [task = std::move(task), loop = &loop_]() mutable { std::move(task).post(*loop); });
-    borrowed_.push_back({taken_bytes_ + bytes.size(), std::move(outcome)});
+    borrowed_.push_back({taken_bytes_ + bytes.size(), outcome});
+    outcome->done = std::move(done);
     append(std::move(slice));
     seal();
     look_at_watermarks();
@@ -417,11 +442,11 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
       if (std::exchange(sealed.sent, true)) ++counters_.chunks_resent;
       sent_end_ = std::max(sent_end_, sealed.chunk.end());
       const std::uint64_t number = next_to_send_++;
-      WriteDone done = [weak = weak_from_this(), connection = connection_, number](std::error_code error) {
-        if (const auto core = weak.lock()) core->chunk_done(connection, number, error);
-      };
       const std::shared_ptr<ChunkSend> send = send_;
       try {
+        WriteDone done = [weak = weak_from_this(), connection = connection_, number](std::error_code error) {
+          if (const auto core = weak.lock()) core->chunk_done(connection, number, error);
+        };
         (*send)(sealed.chunk.share(), std::move(done));
       } catch (...) {
         log_exception("channel", "sending a chunk");
@@ -464,10 +489,15 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
     }
   }
 
-  void flush_now(WriteDone&& done) {
+  std::error_code flush_now(WriteDone&& done) {
     seal();
-    if (error_ || acknowledged_ == taken_bytes_) return complete_later(loop_, std::move(done), error_);
-    if (done) flushes_.push_back({taken_bytes_, std::move(done)});
+    if (error_ || acknowledged_ == taken_bytes_) {
+      complete_later(loop_, std::move(done), error_);
+    } else if (done) {
+      flushes_.push_back({taken_bytes_, nullptr});
+      flushes_.back().done = std::move(done);
+    }
+    return error_;
   }
 
   // The end: everything completes, in the order of the stream.
@@ -507,27 +537,37 @@ class BufferedWriter::Core final : public std::enable_shared_from_this<Core>,
   }
 
   void serve_waiting() {
-    while (!waiting_.empty() && !error_) {
-      Waiting first = std::move(waiting_.front());
+    bool goes_on = true;
+    while (goes_on && !waiting_.empty() && !error_) {
+      Waiting first = std::move(waiting_.front());  // out of the way of an end in the middle
       waiting_.pop_front();
-      const std::size_t before = first.size();
-      const bool complete = first.flushes || take(first);
-      if (error_) {  // has failed in the middle
-        complete_later(loop_, std::move(first.done), error_);
-        return;
-      }
-      waiting_bytes_ -= before - (complete ? 0 : first.size());
-      if (!complete) {
-        waiting_.push_front(std::move(first));
-        seal();
-        return;
-      }
-      if (first.flushes) {
-        flush_now(std::move(first.done));
-      } else {
-        complete_later(loop_, std::move(first.done), error_);
-      }
+      or_end(first.done, [&] {
+        goes_on = serve(first);
+        return error_;
+      });
     }
+  }
+
+  // False: there is no room for the rest of it.
+  bool serve(Waiting& first) {
+    const std::size_t before = first.size();
+    const bool complete = first.flushes || take(first);
+    if (error_) {
+      complete_later(loop_, std::move(first.done), error_);
+      return false;
+    }
+    waiting_bytes_ -= before - (complete ? 0 : first.size());
+    if (!complete) {
+      waiting_.push_front(std::move(first));
+      seal();
+      return false;
+    }
+    if (first.flushes) {
+      static_cast<void>(flush_now(std::move(first.done)));
+    } else {
+      complete_later(loop_, std::move(first.done), error_);
+    }
+    return true;
   }
 
   // As much as there is room for; true: all of it.

@@ -16,7 +16,9 @@
 // Cost: small writes are one copy each; a write by reference costs four allocations, a chunk two. Checksums
 // are computed once, on the memory that is sent, while it is still in the cache.
 // Threads: the loop's; the loop outlives the writer and all memory that it refers to. Callbacks are called on
-// the loop, never inside of a call; only one that a loop which has ended refuses comes at once.
+// the loop, never inside of a call; only one that a loop which has ended refuses, or that there is no memory
+// to call later, comes at once. A writer without memory for its own books ends with
+// std::errc::not_enough_memory, and everything completes with that.
 #pragma once
 
 #include <cstddef>
