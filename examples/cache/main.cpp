@@ -147,6 +147,12 @@ int serve(Settings settings) {
     options.endpoint = Endpoint::parse("unix:" + path).value_or_throw();
     others.push_back(Server::start(*group, options).value_or_throw());
   }
+  // Before anybody is told that there is something to end.
+  const auto termination = Termination::watch(*main_loop, [&](int) {
+                             const auto deadline = std::chrono::seconds(cache.settings.drain_seconds);
+                             for (Server& other : others) other.stop(deadline);
+                             server.stop(deadline, [&] { main_loop->stop(); });
+                           }).value_or_throw();
   std::printf("listening on %s transport %s\n", server.local_endpoint().to_string().c_str(),
               cache.transport.c_str());
   if (cache.settings.metrics) {
@@ -165,11 +171,6 @@ int serve(Settings settings) {
     sweep.start(kSweepInterval);
   });
   sweep.start(kSweepInterval);
-  const auto termination = Termination::watch(*main_loop, [&](int) {
-                             const auto deadline = std::chrono::seconds(cache.settings.drain_seconds);
-                             for (Server& other : others) other.stop(deadline);
-                             server.stop(deadline, [&] { main_loop->stop(); });
-                           }).value_or_throw();
   main_loop->run();
   if (!cache.settings.unixsocket.empty()) unlink(cache.settings.unixsocket.c_str());
   return 0;

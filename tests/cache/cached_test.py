@@ -129,6 +129,11 @@ class CachedTest(unittest.TestCase):
             self.assertLess(client(b"dbsize"), 9)
             self.assertGreater(client(b"dbsize"), 3)
 
+    def test_it_ends_well_however_soon_after_it_listens(self):
+        for _ in range(50):
+            with Cached():
+                pass
+
     def test_clients_above_maxclients_are_told_and_closed(self):
         with Cached("--maxclients", "2") as server:
             with Client(server.port) as first, Client(server.port) as second:

@@ -137,13 +137,18 @@ TEST_CASE("an operation of a coroutine on another thread completes when there is
 TEST_CASE("a task that cannot be spawned is none of its scope's, whichever allocation fails") {
   const auto loop = make_loop();
   const LogCapture log;
-  for (const auto task : {sleep_shortly, run_at_once}) {
+  const auto spawn_with_failures = [&](const auto task, bool recycles) {
     bool threw = false;
     int thrown = 0;
     bool ran = false;
     std::optional<TaskScope> scope;
     std::optional<asio::awaitable<void>> made;
     const auto prepare = [&] {
+      if (recycles) {  // what a task leaves for the next one, so that other allocations are those that fail
+        TaskScope other(*loop);
+        other.spawn(task(*loop, ran));
+        settle(*loop);
+      }
       ran = false;
       threw = true;
       scope.emplace(*loop);
@@ -171,6 +176,10 @@ TEST_CASE("a task that cannot be spawned is none of its scope's, whichever alloc
         });
     CHECK(thrown > 0);
     made.reset();
+  };
+  for (const bool recycles : {false, true}) {
+    spawn_with_failures(sleep_shortly, recycles);
+    spawn_with_failures(run_at_once, recycles);
   }
 }
 

@@ -113,4 +113,9 @@ extern "C" void* calloc(std::size_t count, std::size_t size) noexcept {
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   return new_fails() ? nullptr : __libc_memalign(alignment, size);
 }
+#else
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+  void* memory = nullptr;
+  return new_fails() || ::posix_memalign(&memory, alignment, size) != 0 ? nullptr : memory;
+}
 #endif

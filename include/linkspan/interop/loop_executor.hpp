@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -54,13 +55,27 @@ class AsioCompanion final : public LoopOperations, private asio::detail::thread_
       constexpr std::size_t kBytes = 256;  // of a function that is executed
       void* const memory = Memory::allocate(Memory::executor_function_tag(), &companion.memory_, kBytes);
       Memory::deallocate(Memory::executor_function_tag(), &companion.memory_, memory, kBytes);
+      if (companion.spare_ == nullptr) companion.spare_.reset(::operator new(kSpareBytes));
     }
 
    private:
     const thread_call_stack::context as_one_of_asios_;
   };
 
+  /// Of a function that is posted, for ::operator delete: a coroutine that ends while it is spawned posts its
+  /// completion, and gets what was kept for that if there is no other. Throws std::bad_alloc.
+  [[nodiscard]] void* allocate_posted(std::size_t bytes) {
+    if (void* const memory = ::operator new(bytes, std::nothrow)) return memory;
+    if (bytes > kSpareBytes || spare_ == nullptr) throw std::bad_alloc();
+    return spare_.release();
+  }
+
  private:
+  static constexpr std::size_t kSpareBytes = 64;
+  struct Free {
+    void operator()(void* memory) const noexcept { ::operator delete(memory); }
+  };
+
   class Context final : public asio::execution_context {
    public:
     using execution_context::shutdown;
@@ -73,6 +88,7 @@ class AsioCompanion final : public LoopOperations, private asio::detail::thread_
   void before_end() noexcept override { context_.shutdown(); }
 
   asio::detail::thread_info_base memory_;
+  std::unique_ptr<void, Free> spare_;
   Context context_;
 };
 
@@ -80,7 +96,14 @@ class AsioCompanion final : public LoopOperations, private asio::detail::thread_
 template <class Function>
 class ReadyFunction final : public ReadyWork {
  public:
-  explicit ReadyFunction(Function&& function) : function_(std::move(function)) {}
+  static void* operator new(std::size_t bytes, AsioCompanion& companion) {
+    return companion.allocate_posted(bytes);
+  }
+  static void operator delete(void* memory, AsioCompanion&) noexcept { ::operator delete(memory); }
+  static void operator delete(void* memory) noexcept { ::operator delete(memory); }
+
+  template <class From>
+  explicit ReadyFunction(From&& function) : function_(std::forward<From>(function)) {}
 
   void run_and_release() override {
     Function function = take();
@@ -121,9 +144,8 @@ class LoopExecutor {
       Callable callable(std::forward<Function>(function));
       std::move(callable)();
     } else {
-      auto work =
-          std::make_unique<detail::ReadyFunction<Callable>>(Callable(std::forward<Function>(function)));
-      detail::AsioCompanion::of(its_loop).ready(*work.release());
+      auto& companion = detail::AsioCompanion::of(its_loop);
+      companion.ready(*new (companion) detail::ReadyFunction<Callable>(std::forward<Function>(function)));
     }
   }
 
