@@ -25,9 +25,9 @@
 #include <optional>
 #include <utility>
 
-#include "linkspan/base/assert.hpp"
 #include "linkspan/base/result.hpp"
 #include "linkspan/interop/asio_reactor.hpp"
+#include "linkspan/interop/handler_memory.hpp"
 #include "linkspan/loop/event_loop.hpp"
 #include "linkspan/transport/reactor.hpp"
 
@@ -123,37 +123,14 @@ class AsioLoop {
     }
 
    private:
-    // One tick is posted at a time, so one place is enough for what Asio makes of it.
-    template <class T>
-    class Allocator {
-     public:
-      using value_type = T;
-
-      explicit Allocator(Ticks& ticks) noexcept : ticks_(&ticks) {}
-      template <class U>
-      explicit(false) Allocator(const Allocator<U>& other) noexcept : ticks_(other.ticks_) {}
-
-      T* allocate(std::size_t count) noexcept {
-        LINKSPAN_ASSERT(count * sizeof(T) <= sizeof(ticks_->memory_),
-                        "what Asio makes of a handler is small");
-        return reinterpret_cast<T*>(ticks_->memory_);
-      }
-      void deallocate(T*, std::size_t) noexcept {}
-      friend bool operator==(const Allocator&, const Allocator&) noexcept = default;
-
-     private:
-      template <class U>
-      friend class Allocator;
-
-      Ticks* ticks_;
-    };
+    static constexpr std::size_t kPostedBytes = 256;
 
     class Posted {
      public:
-      using allocator_type = Allocator<void>;
+      using allocator_type = detail::HandlerAllocator<char, kPostedBytes>;
 
       explicit Posted(Ticks& ticks) noexcept : ticks_(ticks.shared_from_this()) {}
-      [[nodiscard]] allocator_type get_allocator() const noexcept { return allocator_type(*ticks_); }
+      [[nodiscard]] allocator_type get_allocator() const noexcept { return allocator_type(ticks_->memory_); }
 
       void operator()() {
         // Sees what was posted before the schedule() that found this one on its way.
@@ -180,7 +157,7 @@ class AsioLoop {
     std::mutex mutex_;
     std::condition_variable woken_changed_;
     bool woken_ = false;
-    alignas(std::max_align_t) std::byte memory_[256];
+    detail::HandlerMemory<kPostedBytes> memory_;  // one tick is posted at a time
   };
 
   class GuestReactor final : public AsioReactor {

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "linkspan/base/intrusive_list.hpp"
+#include "linkspan/interop/handler_memory.hpp"
 #include "linkspan/transport/reactor.hpp"
 
 namespace linkspan {
@@ -99,37 +100,10 @@ class AsioReactor : public Reactor {
     }
 
    private:
-    // Where Asio puts a wait: there is one of a kind at a time, and Asio could tell nobody that it found no
-    // memory.
-    struct alignas(std::max_align_t) WaitMemory {
-      std::array<std::byte, kWaitBytes> bytes;
-    };
-    template <class Wait>
-    class Allocator {
-     public:
-      using value_type = Wait;
-      explicit Allocator(WaitMemory& memory) noexcept : memory_(&memory) {}
-      template <class Other>
-      explicit Allocator(const Allocator<Other>& other) noexcept : memory_(other.memory_) {}
-
-      [[nodiscard]] Wait* allocate(std::size_t) noexcept {
-        static_assert(sizeof(Wait) <= kWaitBytes && alignof(Wait) <= alignof(WaitMemory));
-        return reinterpret_cast<Wait*>(memory_);
-      }
-      void deallocate(Wait*, std::size_t) noexcept {}
-
-      bool operator==(const Allocator&) const = default;
-
-     private:
-      template <class Other>
-      friend class Allocator;
-      WaitMemory* memory_;
-    };
-
     // One wait. Counts as a use until Asio has called it, or has been destroyed.
     class Handler {
      public:
-      using allocator_type = Allocator<char>;
+      using allocator_type = detail::HandlerAllocator<char, kWaitBytes>;
       [[nodiscard]] allocator_type get_allocator() const noexcept {
         return allocator_type(descriptor_->memory_[kind_]);
       }
@@ -173,8 +147,8 @@ class AsioReactor : public Reactor {
     Watch* watch_;
     asio::posix::basic_stream_descriptor<asio::io_context::executor_type> descriptor_;
     std::array<bool, 3> asked_{};
-    std::array<WaitMemory, 3> memory_;
-    std::size_t uses_ = 1;  // the watch's, and one for each wait
+    std::array<detail::HandlerMemory<kWaitBytes>, 3> memory_;  // one wait of a kind at a time
+    std::size_t uses_ = 1;                                     // the watch's, and one for each wait
   };
 
   asio::io_context& context_;
