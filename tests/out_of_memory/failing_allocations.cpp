@@ -114,6 +114,10 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept
   return new_fails() ? nullptr : __libc_memalign(alignment, size);
 }
 #else
+// protobuf 3.21 loses the string that it has made when there is no memory to keep it in the field.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:google::protobuf::RepeatedPtrField<std::__cxx11::basic_string*>::Add";
+}
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   void* memory = nullptr;
   return new_fails() || ::posix_memalign(&memory, alignment, size) != 0 ? nullptr : memory;
