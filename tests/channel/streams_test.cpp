@@ -265,3 +265,29 @@ TEST_CASE("empty writes and chains of thousands of slices arrive whole, and comp
     CHECK(pair.there->ends == 0);
   });
 }
+
+TEST_CASE("when a peer resets, every write that a channel has queued fails, in order, and then it closes") {
+  on_every_own_loop([](EventLoop& loop) {
+    Pair pair(loop, false);
+    constexpr int kWrites = 12;
+    std::vector<int> ends;
+    std::size_t failed = 0;
+    for (int number = 0; number < kWrites; ++number) {
+      pair.here->channel().write(chain_of(pattern(std::size_t{1} << 20)), [&, number](std::error_code error) {
+        CHECK(pair.here->inactives == 0);
+        ends.push_back(number);
+        if (error) CHECK(error == errc::connection_lost);
+        if (failed != 0) CHECK(error);  // none gets through behind one that failed
+        if (error) ++failed;
+      });
+    }
+    settle(loop);
+    pair.there->channel().abort();
+    run_until(loop, [&] { return pair.here->inactives == 1; });
+    CHECK(pair.here->error == errc::connection_lost);
+    CHECK(failed > 1);
+    CHECK(ends == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    settle(loop);
+    CHECK(pair.here->inactives == 1);
+  });
+}
