@@ -291,3 +291,22 @@ TEST_CASE("when a peer resets, every write that a channel has queued fails, in o
     CHECK(pair.here->inactives == 1);
   });
 }
+
+TEST_CASE("what is written while connecting fails in order when nobody listens, and the channel is gone") {
+  on_every_own_loop([](EventLoop& loop) {
+    const auto side = std::make_shared<Side>();
+    const Client client(
+        loop, [side](Channel& channel) { return channel.pipeline().append(std::make_unique<Probe>(side)); });
+    side->ref = client.connect(Endpoint::parse("127.0.0.1:9").value_or_throw());
+    std::vector<int> ends;
+    for (int number = 0; number < 3; ++number) {
+      side->ref.write(chain_of("lost"), [&ends, number](std::error_code error) {
+        CHECK(error);
+        ends.push_back(number);
+      });
+    }
+    run_until(loop, [&] { return ends.size() == 3 && !side->ref.alive(); });
+    CHECK(ends == std::vector<int>{0, 1, 2});
+    CHECK(side->actives == 0);
+  });
+}
