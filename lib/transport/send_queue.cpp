@@ -65,9 +65,12 @@ SendQueue::Sent SendQueue::send_next(SocketSystem& sockets, int socket, BlockAll
 SendQueue::Sent SendQueue::send_memory(SocketSystem& sockets, int socket, std::size_t bytes,
                                        std::span<const Socket> descriptors) {
   std::array<iovec, kSendSlices> vectors;
-  const std::size_t count = chain_.export_iovec(vectors, std::min(kSendBytes, bytes)).count;
+  std::size_t most = std::min(kSendBytes, bytes);
+  if (begin_ < refused_end_) most = std::min<std::uint64_t>(most, refused_end_ - begin_);
+  const auto [count, offered] = chain_.export_iovec(vectors, most);
   const ssize_t sent = sockets.send(socket, std::span(vectors).first(count), descriptors);
   if (sent < 0) return {0, last_error()};
+  if (static_cast<std::size_t>(sent) < offered) refused_end_ = begin_ + offered;
   return {static_cast<std::size_t>(sent), {}};
 }
 

@@ -104,6 +104,9 @@ class SendQueue {
 
   std::uint64_t begin_ = 0;
   std::uint64_t bytes_ = 0;
+  // Of memory that a call offered and the socket took in part. The next call offers the rest, not more: on
+  // loopback with TCP, filling every call up again halved what a sender got through that the peer keeps full.
+  std::uint64_t refused_end_ = 0;
   Chain chain_;
   [[no_unique_address]] InFlight in_flight_;  // watches chain_
   RingQueue<Part> parts_;                     // by position
