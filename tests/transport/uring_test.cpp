@@ -5,11 +5,7 @@
 // what becomes of a loop where io_uring is not allowed.
 #include "lib/transport/uring/uring_transport.hpp"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +13,7 @@
 #include <cstddef>
 
 #include "linkspan/base/log.hpp"
+#include "tests/support/refuse_io_uring.hpp"
 #include "tests/transport/harness.hpp"
 
 namespace linkspan::conformance {
@@ -445,19 +442,6 @@ TEST_CASE("a transport can be destroyed while the kernel holds its operations") 
 
 namespace {
 
-// io_uring_setup fails with `error` from here on; for child processes, as it cannot be undone.
-void refuse_io_uring(unsigned error) {
-  sock_filter instructions[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{static_cast<unsigned short>(std::size(instructions)), instructions};
-  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
 struct Log {
   Log() {
     set_log_level(LogLevel::info);
@@ -488,14 +472,14 @@ void check_refusal(const std::string& reason) {
 TEST_CASE("where io_uring is refused, auto takes another transport and an explicit choice fails") {
   SUBCASE("forbidden") {
     const ChildResult result = in_child([] {
-      refuse_io_uring(EPERM);
+      test::refuse_io_uring(EPERM);
       check_refusal("io_uring is forbidden");
     });
     CHECK(result.exit_code == 0);
   }
   SUBCASE("missing") {
     const ChildResult result = in_child([] {
-      refuse_io_uring(ENOSYS);
+      test::refuse_io_uring(ENOSYS);
       check_refusal("this kernel has no io_uring");
     });
     CHECK(result.exit_code == 0);
