@@ -3,7 +3,7 @@
 """The servers, jobs and bounds of the benchmark `cache`."""
 
 from .bounds import Bound
-from .server_catalogue import ASIO, EPOLL, IO_URING, KIB
+from .server_catalogue import ASIO, C_EPOLL, EPOLL, IO_URING, KIB
 from .servers import Job, Server
 
 MIB = 1024 * KIB
@@ -14,7 +14,8 @@ SERVERS = tuple(
     Server(name, "cache-linkspan", (f"--transport={name.split()[1]}",),
            needs=("../examples/cache/linkspan-cached",), countable=False)
     for name in (IO_URING, EPOLL, ASIO)
-) + (Server(REDIS, "cache-redis", countable=False),
+) + (Server(C_EPOLL, "cache-c-epoll", countable=False),
+     Server(REDIS, "cache-redis", countable=False),
      Server(MEMCACHED, "cache-memcached", load=("--memcached",), countable=False))
 
 

@@ -307,15 +307,17 @@ class Tool:
     command: tuple  # {} is the file
     read: object  # of the file's text
     metrics: tuple
-    times: int  # as many messages: what is rare needs more of them
+    times: int  # as many messages in the long run: what is rare needs more of them
+    shorter: int  # the other run is so many times shorter
 
     def around(self, path, command):
         return [*(part.format(path) for part in self.command), *command]
 
 
-STRACE = Tool(("strace", "-f", "-c", "-o", "{}"), lambda text: (system_calls(text),), ("system calls",), 2)
+STRACE = Tool(("strace", "-f", "-c", "-o", "{}"), lambda text: (system_calls(text),), ("system calls",),
+              times=4, shorter=40)
 CALLGRIND = Tool(("valgrind", "--quiet", "--tool=callgrind", "--callgrind-out-file={}"),
-                 measure.profile_totals, ("instructions", "allocations"), 1)
+                 measure.profile_totals, ("instructions", "allocations"), times=2, shorter=2)
 
 
 def counted_run(place, server, job, messages, tool):
@@ -332,9 +334,10 @@ def counted_run(place, server, job, messages, tool):
 
 
 def counts(place, variants, jobs, messages):
-    """Samples of system calls, instructions and allocations a request: runs of N and 2N messages, so that
-    what starts and ends a server is gone. They do not depend on how busy the machine is, but a server that is
-    slowed down by counting finds more requests at a time than it would alone; all servers do.
+    """Samples of system calls, instructions and allocations a request: the difference of a long run and
+    a shorter one, so that what starts and ends a server is gone. System calls vary with how many messages
+    a server finds at once: their shorter run is so short that this cannot hide the difference. A server that
+    is slowed down by counting finds more requests at a time than it would alone; all servers do.
     """
     samples = []
     for job in jobs:
@@ -343,10 +346,11 @@ def counts(place, variants, jobs, messages):
                 continue
             values = []
             for tool in (STRACE, CALLGRIND) if server.countable else (STRACE,):
-                count = tool.times * messages
-                once, twice = (counted_run(place, server, job, n, tool) for n in (count, 2 * count))
-                values += [(metric, f"{metric}/request", (second - first) / count)
-                           for metric, first, second in zip(tool.metrics, once, twice)]
+                most = tool.times * messages
+                least = most // tool.shorter
+                less, more = (counted_run(place, server, job, count, tool) for count in (least, most))
+                values += [(metric, f"{metric}/request", (second - first) / (most - least))
+                           for metric, first, second in zip(tool.metrics, less, more)]
             samples += samples_of(server, job, values)
     return samples
 
