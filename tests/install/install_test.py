@@ -20,6 +20,7 @@ BUILD = pathlib.Path(os.environ["LINKSPAN_BUILD"])
 PREFIX = os.environ["LINKSPAN_PREFIX"]
 WITH_PROTOBUF = os.environ["LINKSPAN_WITH_PROTOBUF"] == "true"
 WITH_COMPRESSION = os.environ["LINKSPAN_WITH_COMPRESSION"] == "true"
+WITH_ASIO = os.environ["LINKSPAN_WITH_ASIO"] == "true"
 KIND = os.environ["LINKSPAN_KIND"]
 
 CXX = os.environ.get("CXX", "g++").split()
@@ -106,6 +107,8 @@ def check_programs(environment, scratch, static):
     if WITH_COMPRESSION:
         compile_and_run(HERE / "consumer/compression_consumer.cpp", "linkspan-compression", environment,
                         scratch, static)
+    if WITH_ASIO:
+        compile_and_run(HERE / "consumer/asio_consumer.cpp", "linkspan-asio", environment, scratch, static)
     print(f"programs: {'static' if static else 'shared'} passed")
 
 

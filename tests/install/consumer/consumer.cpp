@@ -10,10 +10,12 @@
 #include <linkspan/channel/timeouts.hpp>
 #include <linkspan/codec/grpc_message_codec.hpp>
 #include <linkspan/codec/line_codec.hpp>
+#include <linkspan/store/off_heap_map.hpp>
 
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,6 +39,21 @@ static bool handlers_are_there() {
              .ok();
 }
 
+// Both kinds of values of the store, in and out again; a code that has a category of its own.
+static bool store_is_there() {
+  using namespace linkspan;
+  OffHeapMapOptions options;
+  options.max_bytes = std::size_t{1} << 20;
+  const std::unique_ptr<OffHeapMap> map = OffHeapMap::open(options).value_or_throw();
+  const std::string large(100'000, 'x');
+  if (map->put("small", "value") || map->put("large", large)) return false;
+  if (map->put("larger", std::string(2 * options.max_bytes, 'x')) != store_errc::no_room) return false;
+  const std::optional<StoredValue> value = map->get("large");
+  bool same = false;
+  return map->erase("large") && value && value->bytes == large &&
+         map->read("small", [&same](const EntryView& entry) { same = entry.bytes() == "value"; }) && same;
+}
+
 int main() {
   linkspan::Chain chain(linkspan::Slice::immortal("hello, "));
   chain.append(linkspan::Slice::adopt(std::string("installed world")));
@@ -45,6 +62,7 @@ int main() {
   greeting.append(std::move(chain));
   if (greeting.to_string() != "hello, installed world" || greeting.slice_count() != 3) return 2;
   if (!handlers_are_there()) return 3;
+  if (!store_is_there()) return 4;
   std::printf("linkspan %d.%d.%d: %s\n", LINKSPAN_VERSION_MAJOR, LINKSPAN_VERSION_MINOR,
               LINKSPAN_VERSION_PATCH, greeting.to_string().c_str());
   return 0;
