@@ -53,11 +53,12 @@ struct Asking {
   EmbeddedChannel channel;
   Questions* questions;
 
-  explicit Asking(const RequestOptions& options = {}) : channel({}, true, {}, loop_options()) {
+  explicit Asking(const RequestOptions& options = {}, bool open = true)
+      : channel({}, true, {}, loop_options()) {
     auto made = std::make_unique<Questions>(options);
     questions = made.get();
     REQUIRE(channel.pipeline().append(std::make_unique<NumberedLines>(), std::move(made)));
-    channel.open();
+    if (open) channel.open();
   }
   EventLoopOptions loop_options() {
     EventLoopOptions made;
@@ -71,6 +72,17 @@ struct Asking {
   }
   std::uint64_t ask(const std::string& text) { return questions->call({0, text}, end(text)); }
 };
+
+// From docs/GUIDE.md.
+void ask_both(Channel& channel, std::vector<std::string>& ends) {
+  Questions& questions = *channel.pipeline().find<Questions>();
+  for (const char* text : {"one", "two"}) {  // in flight together
+    questions.call({0, text}, seconds(2), [&ends](std::error_code error, Numbered* answer) {
+      ends.push_back(error ? error.message() : answer->text);
+    });
+  }
+  channel.drain(seconds(5));  // closes when both are over
+}
 
 std::string message(errc code) {
   return make_error_code(code).message();
@@ -175,5 +187,21 @@ TEST_CASE("a client that drains finishes its requests, takes no more, and closes
   CHECK(asking.channel.take_sent().to_string() == "1 a\n");
   asking.channel.receive("1 A\n");
   CHECK(asking.ends.back() == "a A");
+  CHECK(asking.channel.close_error() == std::error_code());
+}
+
+TEST_CASE("a deadline begins with its request, also before the connection is open") {
+  Asking asking(RequestOptions(), false);
+  ask_both(asking.channel, asking.ends);
+  asking.world.clock.advance(seconds(1));
+  asking.channel.tick();
+  asking.channel.open();
+  CHECK(asking.channel.take_sent().to_string() == "1 one\n2 two\n");
+  asking.channel.receive("2 TWO\n");
+  CHECK(asking.ends == std::vector<std::string>{"TWO"});
+  CHECK_FALSE(asking.channel.ended());
+  asking.world.clock.advance(std::chrono::milliseconds(1100));
+  asking.channel.tick();
+  CHECK(asking.ends == std::vector<std::string>{"TWO", message(errc::timed_out)});
   CHECK(asking.channel.close_error() == std::error_code());
 }

@@ -12,7 +12,8 @@
 //
 // Not for: protocols whose answers come in the order of the requests without numbers, and streams of answers.
 // Cost: a request costs an allocation for what is kept of it, and a look-up when it is answered.
-// Threads: the channel's loop; other threads post to it (ChannelRef::post).
+// Threads: the channel's loop; other threads post to it (ChannelRef::post), and find it in the pipeline
+// (Pipeline::find).
 #pragma once
 
 #include <cstddef>
