@@ -2,8 +2,11 @@
 // Copyright The Linkspan authors
 #include "block_store.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <utility>
@@ -134,6 +137,13 @@ Result<Slice> StoredBlock::chunk(std::uint64_t offset, std::size_t size) const {
   Status populated = file_->populate(part);
   if (!populated) return populated.error();
   return part;
+}
+
+Result<Socket> StoredBlock::duplicate_descriptor() const {
+  Socket copy(::fcntl(file_->descriptor(), F_DUPFD_CLOEXEC, 0));
+  if (copy) return copy;
+  const std::error_code why(errno, std::generic_category());
+  return Error(why, "duplicating a block's descriptor: " + why.message());
 }
 
 // --- BlockStore ------------------------------------------------------------------------------------------

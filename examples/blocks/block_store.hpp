@@ -17,6 +17,7 @@
 #include "linkspan/buffer/chain.hpp"
 #include "linkspan/loop/environment.hpp"
 #include "linkspan/loop/files.hpp"
+#include "linkspan/transport/socket.hpp"
 
 namespace linkspan::blocks {
 
@@ -51,6 +52,8 @@ class StoredBlock {
 
   [[nodiscard]] std::uint64_t size_bytes() const { return whole_.size(); }
   [[nodiscard]] std::optional<std::uint32_t> crc32() const { return crc32_; }
+  /// Another descriptor of the file, to be passed on.
+  [[nodiscard]] Result<Socket> duplicate_descriptor() const;
   /// `size` bytes from `offset` on, in memory already, so that sending them does not wait for the disk. Fails
   /// when somebody has truncated the file since it was opened; nothing here reads the mapping in user space.
   Result<Slice> chunk(std::uint64_t offset, std::size_t size) const;

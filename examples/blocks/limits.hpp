@@ -27,6 +27,9 @@ inline constexpr std::size_t kNamesMost = 1000;
 /// Blocks that a client moves at once.
 inline constexpr std::size_t kOperationsAtOnce = 8;
 
+/// Blocks that a client with `local` keeps mapped, each with a descriptor.
+inline constexpr std::size_t kLocalBlocks = 64;
+
 /// How long what runs may go on after SIGINT or SIGTERM.
 inline constexpr Duration kStopDeadline = std::chrono::seconds(10);
 

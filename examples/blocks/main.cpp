@@ -29,6 +29,7 @@ namespace {
 
 struct CommandLine {
   std::string address = "127.0.0.1:7070";
+  std::string local;
   std::string directory = "blocks";
   std::string transport = "auto";
   std::size_t loops = 1;
@@ -57,6 +58,7 @@ int serve(const CommandLine& line) {
 
   BlockServerOptions options;
   options.address = line.address;
+  options.local = line.local;
   options.directory = line.directory;
   options.transport = line.transport;
   options.loops = line.loops;
@@ -79,6 +81,7 @@ int serve(const CommandLine& line) {
 Result<std::unique_ptr<BlockClient>> connect(const CommandLine& line) {
   BlockClientOptions options;
   options.address = line.address;
+  options.local = line.local;
   options.transport = line.transport;
   options.chunk_bytes = line.chunk_bytes;
   options.checksum = !line.no_checksum;
@@ -268,6 +271,8 @@ int main(int argc, char** argv) {
                                                 LINKSPAN_VERSION_PATCH));
   app.add_option("--address", line.address, "HOST:PORT or unix:PATH; port 0 takes a free one")
       ->capture_default_str();
+  app.add_option("--local", line.local,
+                 "a unix socket: serve passes files over it, get, get-all and bench read through them");
   app.add_option("--transport", line.transport, "io_uring, epoll, asio or auto")->capture_default_str();
   app.add_option("--chunk", line.chunk_bytes, "bytes a frame carries, 4096 to 16777216")
       ->check(CLI::Range(kMinChunkBytes, kMaxChunkBytes))

@@ -9,13 +9,6 @@
 #include "linkspan/buffer/checksum.hpp"
 
 namespace linkspan::blocks {
-namespace {
-
-Files& system_file_access() {
-  return Environment::system().files;
-}
-
-}  // namespace
 
 // --- put -------------------------------------------------------------------------------------------------
 
@@ -29,7 +22,7 @@ void PutOperation::start() {
   writer_.emplace(channel().loop(), options);
   writer_->attach([this](Chunk&& chunk, WriteDone done) { send_chunk(std::move(chunk), std::move(done)); });
   context_.files.run([this, self = self_, source = source_, path = path_] {
-    auto file = system_file_access().open(path, OpenMode::read);
+    auto file = Environment::system().files.open(path, OpenMode::read);
     Result<std::uint64_t> size = file ? file.value()->size() : Result<std::uint64_t>(file.error());
     if (file) source->file = std::move(file).value();
     static_cast<void>(self.post([this, size](Channel&) {
@@ -125,35 +118,6 @@ void PutOperation::release() {
 }
 
 // --- get -------------------------------------------------------------------------------------------------
-
-GetOperation::Sink::~Sink() {
-  if (!temporary.empty()) static_cast<void>(system_file_access().remove(temporary));
-}
-
-Status GetOperation::Sink::open(const std::string& final_path) {
-  path = final_path;
-  const std::string candidate = path + ".part-" + std::to_string(Environment::system().random.next());
-  auto made = system_file_access().open(candidate, OpenMode::create_new);
-  if (!made) return made.error();
-  temporary = candidate;
-  file = std::move(made).value();
-  return std::monostate();
-}
-
-Status GetOperation::Sink::append(const Chain& bytes) {
-  if (file != nullptr) {
-    if (Status written = file->write_at(bytes, size_bytes); !written) return written;
-  }
-  size_bytes += bytes.size();
-  return std::monostate();
-}
-
-Status GetOperation::Sink::commit() {
-  if (file == nullptr) return std::monostate();
-  if (Status renamed = system_file_access().rename(temporary, path); !renamed) return renamed;
-  temporary.clear();
-  return std::monostate();
-}
 
 void GetOperation::start() {
   Request request;

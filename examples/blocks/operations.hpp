@@ -17,12 +17,14 @@
 
 #include "blocks.pb.h"
 #include "client.hpp"
+#include "file_sink.hpp"
 #include "file_thread.hpp"
 #include "linkspan/channel/buffered_writer.hpp"
 #include "linkspan/channel/channel.hpp"
 #include "linkspan/loop/files.hpp"
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/marshal/protobuf.hpp"
+#include "local_blocks.hpp"
 
 namespace linkspan::blocks {
 
@@ -172,22 +174,6 @@ class GetOperation final : public Operation<Transfer> {
       : Operation(context, std::move(outcome)), name_(std::move(name)), path_(std::move(path)) {}
 
  private:
-  // The file thread's part. Without commit it leaves nothing behind.
-  struct Sink {
-    ~Sink();
-    Status open(const std::string& path);
-    Status append(const Chain& bytes);
-    Status commit();
-
-    std::string path;
-    std::string temporary;  // empty when there is no file, or once it has its name
-    std::unique_ptr<File> file;
-    std::uint64_t size_bytes = 0;
-    std::size_t unreported_bytes = 0;  // written, and the loop has not been told
-    std::uint32_t crc32 = 0;
-    bool failed = false;
-  };
-
   void start() override;
   void take(Envelope<Reply>&& reply) override;
   void release() override;
@@ -197,8 +183,8 @@ class GetOperation final : public Operation<Transfer> {
 
   std::string name_;
   std::optional<std::string> path_;
-  std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
-  bool announced_ = false;  // BlockInfo has come
+  std::shared_ptr<FileSink> sink_ = std::make_shared<FileSink>();  // the file thread's part
+  bool announced_ = false;                                         // BlockInfo has come
   std::uint64_t size_bytes_ = 0;
   std::optional<std::uint32_t> crc32_;
   std::uint64_t received_bytes_ = 0;
@@ -224,6 +210,34 @@ class RemoveOperation final : public Operation<std::monostate> {
   }
 
   std::string name_;
+};
+
+class OpenOperation final : public Operation<OpenedBlock> {
+ public:
+  OpenOperation(const OperationContext& context, std::shared_ptr<Outcome<OpenedBlock>> outcome,
+                std::string name)
+      : Operation(context, std::move(outcome)), name_(std::move(name)) {}
+
+  // They come before the reply that they travel with.
+  void on_descriptors(std::vector<Socket>&& descriptors) override { descriptors_ = std::move(descriptors); }
+
+ private:
+  void start() override {
+    Request request;
+    request.mutable_open()->set_name(name_);
+    request.mutable_open()->set_without_checksum(!context_.options.checksum);
+    send(std::move(request));
+  }
+  void take(Envelope<Reply>&& reply) override {
+    if (!reply.message.has_block() || descriptors_.size() != 1) return unexpected();
+    const BlockInfo& block = reply.message.block();
+    OpenedBlock opened{std::move(descriptors_.front()), block.size_bytes(), std::nullopt};
+    if (block.has_crc32() && context_.options.checksum) opened.crc32 = block.crc32();
+    finish(std::move(opened));
+  }
+
+  std::string name_;
+  std::vector<Socket> descriptors_;
 };
 
 /// All names, reply by reply.

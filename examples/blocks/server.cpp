@@ -43,9 +43,16 @@ Result<std::unique_ptr<BlockServer>> BlockServer::start(const BlockServerOptions
   server_options.initializer = [pipes = pipes.value(), context = &*server->context_](Channel& channel) {
     return pipes.fill(channel, std::make_unique<Session>(*context));
   };
-  Result<Server> started = Server::start(*server->loops_, std::move(server_options));
+  Result<Server> started = Server::start(*server->loops_, server_options);
   if (!started) return started.error();
   server->server_.emplace(std::move(started).value());
+  if (options.local.empty()) return server;
+  Result<Endpoint> local = Endpoint::parse("unix:" + options.local);
+  if (!local) return local.error();
+  server_options.endpoint = local.value();
+  started = Server::start(*server->loops_, std::move(server_options));
+  if (!started) return started.error();
+  server->local_server_.emplace(std::move(started).value());
   return server;
 }
 
@@ -59,8 +66,11 @@ std::string_view BlockServer::transport_name() const {
 
 void BlockServer::stop(Duration deadline) {
   std::promise<void> stopped;
+  std::promise<void> local_stopped;
   server_->stop(deadline, [&stopped] { stopped.set_value(); });
+  if (local_server_) local_server_->stop(deadline, [&local_stopped] { local_stopped.set_value(); });
   stopped.get_future().wait();
+  if (local_server_) local_stopped.get_future().wait();
 }
 
 }  // namespace linkspan::blocks

@@ -21,6 +21,7 @@ namespace linkspan::blocks {
 
 struct BlockServerOptions {
   std::string address = "127.0.0.1:0";
+  std::string local;  ///< path of a unix socket beside the address, over which files are passed; empty: none
   std::string directory;
   std::string transport = "auto";
   std::size_t loops = 1;
@@ -50,6 +51,7 @@ class BlockServer {
   std::optional<SessionContext> context_;
   std::unique_ptr<LoopGroup> loops_;
   std::optional<Server> server_;
+  std::optional<Server> local_server_;
 };
 
 }  // namespace linkspan::blocks

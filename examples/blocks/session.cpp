@@ -7,6 +7,7 @@
 
 #include "limits.hpp"
 #include "linkspan/base/log.hpp"
+#include "linkspan/buffer/chain_writer.hpp"
 #include "linkspan/buffer/copy_ledger.hpp"
 
 namespace linkspan::blocks {
@@ -23,6 +24,7 @@ void Session::on_read(Envelope<Request>&& request) {
   switch (message.action_case()) {
     case Request::kBeginPut: return begin_put(message.begin_put());
     case Request::kGet: return begin_get(message.get());
+    case Request::kOpen: return open(message.open());
     case Request::kRemove: return remove(message.remove());
     case Request::kList: return list(message.list());
     case Request::kGetCopyCounts: return send_copy_counts();
@@ -174,6 +176,46 @@ void Session::chunk_prepared(Slice&& bytes) {
     if (error || !get_ || get_->file != file) return;
     get_->in_flight_bytes -= size;
     prepare_chunks();
+  });
+}
+
+// --- open ------------------------------------------------------------------------------------------------
+
+void Session::open(const Open& request) {
+  busy_ = true;
+  name_ = request.name();
+  const bool with_checksum = context_.checksum && !request.without_checksum();
+  context_.files.run([this, self = self_, &store = context_.store, name = name_, with_checksum] {
+    auto block = store.get(name, with_checksum);
+    Result<Socket> copy = block ? block.value()->duplicate_descriptor() : Result<Socket>(block.error());
+    const std::uint64_t size = block ? block.value()->size_bytes() : 0;
+    const std::optional<std::uint32_t> crc32 = block ? block.value()->crc32() : std::nullopt;
+    static_cast<void>(self.post([this, copy = std::move(copy), size, crc32](Channel&) mutable {
+      if (copy) return pass_file(size, crc32, std::move(copy).value());
+      reply_failure(copy.error());
+      operation_done();
+    }));
+  });
+}
+
+// Descriptors go past the handlers, so the frame around the message is made here.
+void Session::pass_file(std::uint64_t size_bytes, std::optional<std::uint32_t> crc32, Socket&& descriptor) {
+  Reply info;
+  info.mutable_block()->set_size_bytes(size_bytes);
+  if (crc32) info.mutable_block()->set_crc32(*crc32);
+  ChainWriter writer(heap_allocator());
+  writer.write_big_endian(static_cast<std::uint32_t>(info.ByteSizeLong()));
+  writer.write(info.SerializeAsString());
+  WithDescriptors message{writer.take(), {}};
+  message.descriptors.push_back(std::move(descriptor));
+  channel().write(std::move(message), [this, self = self_](std::error_code error) {
+    if (self.here() == nullptr || !busy_) return;
+    if (error) {
+      reply_failure(Error(error, "files can only be passed over a unix socket: " + error.message()));
+    } else {
+      log(LogLevel::info, "blocks", "block \"" + name_ + "\": its file was passed to a client");
+    }
+    operation_done();
   });
 }
 

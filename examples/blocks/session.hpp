@@ -69,6 +69,8 @@ class Session final : public Service<Envelope<Request>, Envelope<Reply>> {
   void block_opened(std::uint64_t size_bytes, std::optional<std::uint32_t> crc32);
   void prepare_chunks();
   void chunk_prepared(Slice&& bytes);
+  void open(const Open& request);
+  void pass_file(std::uint64_t size_bytes, std::optional<std::uint32_t> crc32, Socket&& descriptor);
   void remove(const Remove& request);
   void list(const List& request);
   void send_copy_counts();

@@ -108,6 +108,76 @@ class BlocksTest(unittest.TestCase):
             self.assertIn(f"crc32 {zlib.crc32(self.content(path)):08x}", output)
             self.assertEqual(self.content(fetched), self.content(path))
 
+    # --- local reads -------------------------------------------------------------------------------
+
+    def local_server(self, transport="auto"):
+        path = os.path.join(self.folder, "local")
+        return path, Server(transport, options=("--local", path, "--verbose"))
+
+    @staticmethod
+    def passed(server):
+        """How often a file was passed to a client."""
+        return server.messages().count("its file was passed to a client")
+
+    def test_a_local_get_reads_the_servers_file_on_every_transport(self):
+        for transport in transports():
+            local, started = self.local_server(transport)
+            with self.subTest(transport=transport), started as server:
+                for size in SIZES:
+                    path = self.file(size)
+                    fetched = os.path.join(self.folder, "fetched")
+                    self.succeeds(server.client("put", path, f"block-{size}"))
+                    self.succeeds(server.client("--local", local, "get", f"block-{size}", fetched))
+                    self.assertEqual(self.content(fetched), self.content(path))
+                self.assertEqual(self.passed(server), len(SIZES))
+            self.assertFalse(os.path.exists(local))
+
+    def test_a_file_is_passed_once_for_as_long_as_the_client_keeps_it(self):
+        local, started = self.local_server()
+        kept = 64
+        names = [f"block-{i:02}" for i in range(kept + 1)]
+        with started as server:
+            for name in names:
+                self.file(100, name)
+            self.succeeds(server.client("put-all", *(os.path.join(self.folder, name) for name in names)))
+            fetched = os.path.join(self.folder, "fetched")
+            os.mkdir(fetched)
+
+            self.succeeds(server.client("--local", local, "get-all", fetched, *names[:kept], *names[:kept]))
+            self.assertEqual(self.passed(server), kept)
+            # One too many: what was not used for longest has gone, what was used just now has not.
+            self.succeeds(server.client("--local", local, "get-all", fetched, *names[:kept], names[0],
+                                        names[kept], names[0], names[1]))
+            self.assertEqual(self.passed(server), kept + kept + 2)
+            for name in names:
+                self.assertEqual(self.content(os.path.join(fetched, name)),
+                                 self.content(os.path.join(self.folder, name)))
+
+    def test_a_block_that_was_put_again_is_opened_again(self):
+        local, started = self.local_server()
+        with started as server:
+            self.succeeds(server.client("--local", local, "bench", self.file(100_000), "--rounds", "3"))
+            self.assertEqual(self.passed(server), 3)
+
+    def test_local_reads_that_cannot_be_are_errors(self):
+        local, started = self.local_server()
+        with started as server:
+            path = self.file(1000)
+            fetched = os.path.join(self.folder, "fetched")
+            self.succeeds(server.client("put", path, "block"))
+            self.fails(server.client("--local", local, "get", "missing", fetched), "No such file")
+            self.fails(server.client("--local", local + "-not", "get", "block", fetched), "No such file")
+            self.assertFalse(os.path.exists(fetched))
+            with open(os.path.join(server.directory, "block"), "r+b") as damaged:
+                damaged.write(b"something else")
+            self.fails(server.client("--local", local, "get", "block", fetched), "checksum", "damaged")
+            self.assertFalse(os.path.exists(fetched))
+            with server.connect() as connection:
+                connection.sendall(harness.frame(harness.field(8, harness.field(1, b"block"))))
+                self.assertIn("unix socket", harness.failure_reason(harness.receive_frame(connection)))
+                connection.sendall(harness.get("missing"))
+                self.assertIn("No such file", harness.failure_reason(harness.receive_frame(connection)))
+
     # --- nothing is copied -------------------------------------------------------------------------
 
     def test_the_library_copies_no_payload_in_framing_marshalling_and_write(self):
