@@ -92,7 +92,7 @@ TEST_CASE("delays grow to their cap, chance shortens them, and the same seed giv
 TEST_CASE("connecting is tried again until somebody listens") {
   on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
-    loop.run_once(Duration::zero());
+    turn(loop);
     std::optional<std::error_code> end;
     ChannelRef channel;
     RetryingConnect connect(loop, silent, {}, std::vector{endpoint}, quick_retries(0),
@@ -114,7 +114,7 @@ TEST_CASE("connecting is tried again until somebody listens") {
 TEST_CASE("connecting ends after so many attempts, after its deadline, or when it is destroyed") {
   on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
-    loop.run_once(Duration::zero());
+    turn(loop);
     std::vector<std::error_code> ends;
     const auto keep = [&](std::error_code error, const ChannelRef& channel) {
       ends.push_back(error);
@@ -135,11 +135,11 @@ TEST_CASE("connecting ends after so many attempts, after its deadline, or when i
     }
     {
       const RetryingConnect connect(loop, silent, {}, std::vector{endpoint}, quick_retries(0), keep);
-      loop.run_once(Duration::zero());
+      turn(loop);
     }
     REQUIRE(ends.size() == 3);
     CHECK(ends.back() == errc::cancelled);
-    for (int i = 0; i < 10; ++i) loop.run_once(milliseconds(1));
+    for (int i = 0; i < 10; ++i) turn(loop, milliseconds(1));
     CHECK(ends.size() == 3);
   });
 }
@@ -175,7 +175,7 @@ TEST_CASE("a pool hands out connections, makes new ones up to its limit, and use
     for (int i = 0; i < 3; ++i) pooled.acquire();
     CHECK(pooled.results.empty());
     pooled.wait_for(2);
-    for (int i = 0; i < 5; ++i) loop.run_once(Duration::zero());
+    settle(loop, 5);
     CHECK(pooled.results.size() == 2);
     CHECK(pooled.pool.in_use() == 2);
     CHECK(pooled.pool.waiting() == 1);
@@ -281,7 +281,7 @@ TEST_CASE("a pool that goes cancels its waiters and closes what comes back") {
 TEST_CASE("a pool tells a waiter why it could not connect") {
   on_every_own_loop([](EventLoop& loop) {
     const Endpoint endpoint = closed_port(loop);
-    loop.run_once(Duration::zero());
+    turn(loop);
     PoolOptions options;
     options.connect = quick_retries(2);
     ConnectionPool pool(loop, std::vector{endpoint}, silent, {}, options);

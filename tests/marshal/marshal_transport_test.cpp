@@ -164,14 +164,12 @@ std::string pattern(std::size_t bytes) {
 
 TEST_CASE("100 MiB go out and in and are sent on without a copy, as payload and as a string of the message") {
   const std::string data = pattern(std::size_t{100} << 20);
-  on_every_kernel_loop([&](EventLoop& first) {
-    EventLoopOptions options;
-    options.pool.budget_bytes = std::size_t{512} << 20;
-    const auto loop =
-        EventLoop::create(transport_engine(first.engine().name()).value_or_throw(), options).value_or_throw();
+  EventLoopOptions options;
+  options.pool.budget_bytes = std::size_t{512} << 20;
+  const auto go_out_and_in = [&](EventLoop& loop) {
     for (const bool is_payload : {true, false}) {
       CAPTURE(is_payload);
-      Pair pair(*loop, Pair::Peer::echoes);
+      Pair pair(loop, Pair::Peer::echoes);
       const ChannelRef channel =
           pair.connect(records(is_payload ? std::vector<std::string>{"data"} : std::vector<std::string>{}));
       Envelope<Record> envelope;
@@ -183,7 +181,7 @@ TEST_CASE("100 MiB go out and in and are sent on without a copy, as payload and 
       }
       const CopyScope scope;
       channel.write(std::move(envelope));
-      run_until(*loop, [&] { return !pair.here.envelopes.empty(); });
+      run_until(loop, [&] { return !pair.here.envelopes.empty(); });
       const CopyCounts copied = scope.copied();
       // Pieces that are small for the block they came in, or for a reference, when they are sent on.
       const std::uint64_t small = copied[CopyPlace::receive] + copied[CopyPlace::below_threshold];
@@ -195,8 +193,9 @@ TEST_CASE("100 MiB go out and in and are sent on without a copy, as payload and 
       CHECK((payload == data));
       pair.finish(channel);
     }
-    stop(*loop);
-  });
+    stop(loop);
+  };
+  on_every_kernel_loop(go_out_and_in, options);
 }
 
 TEST_CASE("a message may go right after it was written: what it references lives until it is sent") {
@@ -241,7 +240,7 @@ TEST_CASE("what a message references is released once when its connection ends i
         envelope.message.set_data(envelope.payloads.add(lent.chain_of(32'000'000, 'd')));
         envelope.message.add_extras(envelope.payloads.add(lent.chain_of(3'000, 'e')));
         channel.write(std::move(envelope), [&](std::error_code error) { results.push_back(error); });
-        for (int i = 0; i < 200; ++i) loop.run_once(Duration::zero());  // the kernel has its part
+        settle(loop, 200);  // the kernel has its part
         CHECK(results.empty());
         CHECK(lent.released < lent.lent);
         if (end == End::aborted) channel.abort();
@@ -266,7 +265,7 @@ TEST_CASE("a shared message is let go when its connection ends in the middle of 
     record->mutable_meta()->set_checksum(std::string(5000, 'c'));
     const std::weak_ptr<const Record> alive = record;
     channel.write(std::shared_ptr<const Record>(std::move(record)));
-    for (int i = 0; i < 200; ++i) loop.run_once(Duration::zero());
+    settle(loop, 200);
     CHECK_FALSE(alive.expired());
     pair.finish(channel);
     CHECK(alive.expired());

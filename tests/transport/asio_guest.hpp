@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "linkspan/loop/event_loop.hpp"
-#include "tests/transport/harness.hpp"
+#include "tests/transport/host.hpp"
 
 namespace linkspan::conformance {
 

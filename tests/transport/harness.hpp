@@ -30,6 +30,7 @@
 #include "linkspan/loop/timer.hpp"
 #include "linkspan/transport/sim_network.hpp"
 #include "linkspan/transport/transport.hpp"
+#include "tests/transport/host.hpp"
 
 namespace linkspan {
 class SimMachine;
@@ -190,18 +191,6 @@ class Acceptor final : public ListenerHandler {
 
   void on_accept(Socket socket) override;
   void on_accept_error(std::error_code error) override;
-};
-
-/// What runs a world's loop.
-class Host {
- public:
-  virtual ~Host() = default;
-
-  [[nodiscard]] virtual EventLoop& loop() = 0;
-  /// One tick; waits at most that long for something to do.
-  virtual void turn(Duration max_wait) = 0;
-  /// Until the loop has stopped.
-  virtual void run() = 0;
 };
 
 class World {
